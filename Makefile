@@ -8,6 +8,8 @@ PYTHON ?= python3
 WORKERS ?= 2
 # Passed on to pytest, the demo or the benchmark: make test ARGS="-k cvrp"
 ARGS ?=
+# Parts of the truths: make truth PART=fuzz, or PART="fuzz masks"
+PART ?=
 OUT ?= out
 
 # The environments are ours: Python may keep the bytecode of what it imports. Without it a process that imports torchrl
@@ -82,8 +84,8 @@ newest: $(newest_stamp)
 oldest: $(oldest_stamp) ## run the core tests with the lowest allowed versions of numpy, numba and gymnasium
 	.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(ARGS),tests/core)
 
-truth: env ## run the truths that take minutes
-	.venv/bin/python -m pytest -n $(WORKERS) -m long $(ARGS) tests
+truth: env ## run the truths that take minutes, in parts with their times; PART=fuzz: one of them, PART=--list: their names
+	@.venv/bin/python -m tests.truth_parts --workers $(WORKERS) $(PART) -- $(ARGS)
 
 conformance: env $(newest_stamp) ## let other libraries' checkers judge every world, and write docs/conformance.md
 	.venv/bin/python -m pytest -n $(WORKERS) $(JUDGED) tests/truth/*_conformance.py

@@ -200,7 +200,7 @@ def api_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     table = Table(
         "What a binding adds to a step, microseconds (one thread, no row ends)",
         ["world", "rows", "World.step", *COLUMNS],
-        notes={"gymnasium, SB3": "dict layout by default; results are copied", "TorchRL": "functional"},
+        notes={"gymnasium, SB3": "dict layout unless said; results are copies", "TorchRL": "functional"},
     )
     pairs = 30 if options.quick else 100
     promised: dict[str, float] = {}

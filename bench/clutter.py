@@ -165,8 +165,17 @@ class _Results:
     """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
-        title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s by default)"
-        columns = ["measured", "milkrun", "a CPU-second", "peer", "peer, a CPU-second", "ratio", "ratio a core"]
+        title = f"Picking from clutter ({sizes.rows} rows, {THREADS} threads, highest first, picks/s unless said)"
+        columns = [
+            "measured",
+            "milkrun",
+            "a CPU-second",
+            "peer",
+            "peer, a CPU-second",
+            "ratio",
+            "ratio a core",
+            "promised",
+        ]
         self.table = Table(title, columns)
         self.promised = {}
         self.options = options
@@ -200,14 +209,14 @@ class _Results:
         self._add(measured, {"milkrun": value}, value, promise)
 
     def _add(self, measured: str, cells: dict[str, Any], value: float, promise: str | None) -> None:
-        self.table.add(measured=measured, **cells)
+        self.table.add(measured=measured, promised=(promise or "").removeprefix("promised "), **cells)
         if promise is not None:
             self.promised[f"Clutter, {measured} ({promise})"] = value
         print(f"{measured}: " + ", ".join(f"{name} {x:.4g}" for name, x in cells.items()), flush=True)
 
 
 def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Rates of all presets, beside SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
+    """Rates of all presets, of SAPIEN, without sleep, without canonical rows; shares of a step; resets, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_presets(results)
     theirs = _add_sapien(results)

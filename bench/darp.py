@@ -1,4 +1,4 @@
-"""Dial-a-ride beside a vectorised torch version of the rule by deadlines, beside OR-Tools, and beside itself."""
+"""Dial-a-ride, compared with a vectorised torch version of the rule by deadlines, with OR-Tools, and with itself."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def darp_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """Steps under both rules, threads, TensorDicts, insertion, shared instances."""
     from .peers.darp_torch import StepDARPTorch
 
-    table = Table("Dial-a-ride (one thread by default)", ["measured", "milkrun", "peer", "ratio"])
+    table = Table("Dial-a-ride (one thread unless said)", ["measured", "milkrun", "peer", "ratio", "promised"])
     timing = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     promised: dict[str, float] = {}
 
     def put(measured: str, ours: float, peer: float | None, target: str) -> None:
         ratio = None if peer is None else peer / ours
-        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
+        table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=target.removeprefix("promised "))
         name = measured if ratio is None else f"{measured.partition(':')[0]}, ratio to the peer"
         promised[f"DARP, {name} ({target})"] = ours if ratio is None else ratio
 

@@ -11,7 +11,7 @@ import multiprocessing
 from functools import partial
 
 from milkrun.routing.instances import cordeau
-from milkrun.solvers.darp import DARPPlan, improve, insertion, judged, solve_ortools
+from milkrun.solvers.darp import DARPPlan, improve, insertion, price_routes, solve_ortools
 from tests.published import published_file
 
 SOLVERS = ("insertion cheapest", "insertion deadline", "improve", "OR-Tools")
@@ -26,7 +26,7 @@ def best_known() -> dict[str, float]:
 def plans_for(name: str, seconds: float) -> tuple[str, list[DARPPlan]]:
     """The plan of each of SOLVERS; the searches have `seconds` each and start from the better insertion."""
     instance = cordeau.load(published_file(f"darp/{name}.txt"))
-    built = [judged(instance, insertion(instance, order)) for order in ("cheapest", "deadline")]
+    built = [price_routes(instance, insertion(instance, order)) for order in ("cheapest", "deadline")]
     return name, [*built, improve(instance, seconds=seconds), solve_ortools(instance, seconds=seconds)]
 
 

@@ -1,4 +1,4 @@
-"""Truck and drones beside VMAS, beside the plain Python model of the tests and beside itself; TSP-D beside RL4CO."""
+"""Truck and drones, compared with VMAS, the plain Python model of the tests and itself; TSP-D with RL4CO."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class _Results:
     def put(self, measured: str, ours: float, peer: float | None = None, promise: str | None = None) -> None:
         """Add a row; a promise applies to the ratio, or to the value if there is no peer."""
         ratio = None if peer is None else ours / peer
-        self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio)
+        promised = (promise or "").removeprefix("promised ")
+        self.table.add(measured=measured, milkrun=ours, peer=peer, ratio=ratio, promised=promised)
         if promise is not None:
             self.promised[f"Delivery, {measured} ({promise})"] = ours if ratio is None else ratio
-        beside = "" if peer is None else f", peer {peer:.4g}, ratio {ratio:.3g}"
-        print(f"{measured}: {ours:.4g}{beside}", flush=True)
+        compared = "" if peer is None else f", peer {peer:.4g}, ratio {ratio:.3g}"
+        print(f"{measured}: {ours:.4g}{compared}", flush=True)
 
 
 def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
@@ -49,7 +50,9 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
         "all rates": "thousand environment-steps/s",
         "ratio": "how many times as fast as the peer",
     }
-    table = Table("Delivery (one thread by default)", ["measured", "milkrun", "peer", "ratio"], notes=notes)
+    table = Table(
+        "Delivery (one thread unless said)", ["measured", "milkrun", "peer", "ratio", "promised"], notes=notes
+    )
     repeats = 3 if options.quick else 9
     results = _Results(table)
     small = _add_sizes(results, options, repeats)
@@ -93,7 +96,7 @@ def _add_one_row(results: _Results, small: float, repeats: int) -> None:
 
 
 def _add_vector_envs(results: _Results, options: argparse.Namespace) -> None:
-    """Eight environments on one world beside eight in processes, in turns; the same actions, the same rewards."""
+    """Adds eight environments on one world and eight in processes, in turns; the same actions, the same rewards."""
     from milkrun.compat.vrp.env_wrappers import VRPDummyVecEnv, VRPSubprocVecEnv
     from milkrun.compat.vrp.VRP_env import VRPEnv
 

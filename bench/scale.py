@@ -22,11 +22,11 @@ import numpy as np
 from milkrun import scale
 from milkrun.core.registry import world_spec
 from milkrun.scale.cluster import connected
-from milkrun.scale.driver import Asked, Work, run
+from milkrun.scale.driver import Job, JobOptions, run
 from milkrun.scale.evaluate import read_config
 from milkrun.scale.policies import PolicyName
 from milkrun.scale.shards import Shards
-from milkrun.scale.work import Played, play
+from milkrun.scale.work import WorldSetup, play
 
 from .timing import Table, set_clock
 
@@ -50,30 +50,30 @@ def empty() -> dict[str, np.ndarray]:
     return {}
 
 
-def timed(played: Played, shard: Any) -> dict[str, np.ndarray]:
+def timed(setup: WorldSetup, shard: Any) -> dict[str, np.ndarray]:
     """Play a shard; returns the processor seconds of its worker."""
     began = time.process_time()
-    play(played, shard)
+    play(setup, shard)
     return {"seconds": np.array([time.process_time() - began])}
 
 
 def do(tasks: int, task: Any, cpus: float = 1) -> list[dict[str, np.ndarray]]:
     """All shards on the Ray that this process is connected to; what they gave."""
     found: dict[int, dict[str, np.ndarray]] = {}
-    asked = Asked.read(None, 5, cpus, 1, False)
-    run(Work("bench", tasks, task, lambda *_: False, found.__setitem__, lambda k: 1), asked, None)
+    options = JobOptions.validate(None, 5, cpus, 1, False)
+    run(Job("bench", tasks, task, lambda *_: False, found.__setitem__, lambda k: 1), options, None)
     return [found[k] for k in range(tasks)]
 
 
 PLAIN = """
 import sys
-from bench.scale import PolicyName, Played, Shards, EPISODES, PLAYED_ROWS, play, read_config, world_spec
+from bench.scale import PolicyName, WorldSetup, Shards, EPISODES, PLAYED_ROWS, play, read_config, world_spec
 spec = world_spec({world!r})
-played = Played(spec, read_config(spec, None, {config!r}), 1, 1, PolicyName("nearest"))
+setup = WorldSetup(spec, read_config(spec, None, {config!r}), 1, 1, PolicyName("nearest"))
 for line in sys.stdin:
     first, step = map(int, line.split())
     for shard in list(Shards(PLAYED_ROWS, EPISODES))[first::step]:
-        play(played, shard)
+        play(setup, shard)
     print("done", flush=True)
 """
 
@@ -146,9 +146,9 @@ def bandwidth() -> float:
 def shard_seconds(world_id: str, policy: str, config: dict[str, Any], shards: Shards, count: int) -> np.ndarray:
     """Processor seconds of single shards, without the first, whose worker also loads kernels."""
     spec = world_spec(world_id)
-    played = Played(spec, read_config(spec, None, config), 1, 1, PolicyName(policy))
-    do(2, lambda k: (timed, (played, shards[k])), 2)
-    return np.array([found["seconds"][0] for found in do(count, lambda k: (timed, (played, shards[k])), 2)])
+    setup = WorldSetup(spec, read_config(spec, None, config), 1, 1, PolicyName(policy))
+    do(2, lambda k: (timed, (setup, shards[k])), 2)
+    return np.array([found["seconds"][0] for found in do(count, lambda k: (timed, (setup, shards[k])), 2)])
 
 
 def makespan(times: np.ndarray, workers: int, before: float, after: float) -> float:

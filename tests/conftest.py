@@ -9,10 +9,14 @@ from importlib.util import find_spec
 import pytest
 
 from tests.order import IN_BOTH, LONGEST, TESTS, runs_in
+from tests.truth_parts import check_part, parts_of
 
 # Threads that wait for work sleep. As they come they spin, which on a machine whose cores all have work, as under two
 # test processes, takes the time of whom they wait for. Read when the first compiled code is loaded, so it stands here.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# Ray reads this when it is imported: the clusters of tests listen on loopback alone.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 # In a new environment two processes that import the same in the same order both make the bytecode of all of it. The
 # second one begins with what the first comes to later.
@@ -42,16 +46,26 @@ def interrupts():
 
 
 def pytest_addoption(parser):
-    """What `make test` says: each of its two runs takes its part of the files."""
+    """The options of `make test`, whose two runs take their part of the files each, and of `make truth`."""
     parser.addoption("--part", choices=["small", "large"], help="only files that tests/order.py gives this environment")
+    parser.addoption("--truth-part", metavar="NAME", help="only files of this part of tests/truth_parts.py")
+
+
+def pytest_configure(config):
+    if name := config.getoption("--truth-part"):
+        try:
+            check_part(name)
+        except ValueError as e:
+            raise pytest.UsageError(str(e)) from None
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Files of the other part are not even imported."""
-    part = config.getoption("--part")
-    if part and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
-        return part not in runs_in(collection_path) or None
-    return None
+    """Files of other parts are not even imported."""
+    if not collection_path.name.startswith("test_") or collection_path.suffix != ".py":
+        return None
+    part, truth_part = config.getoption("--part"), config.getoption("--truth-part")
+    other_part = part and part not in runs_in(collection_path)
+    return other_part or (truth_part and truth_part not in parts_of(collection_path)) or None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -37,7 +37,8 @@ api/test_sb3_subproc
 core/test_processes
 truth/test_pyvrp_truth
 truth/test_fuzz_tensordicts
-api/test_interrupts
+api/test_binding_interrupts
+api/test_workers_interrupt
 truth/test_fuzz_tracking
 truth/test_darp_by_hand
 tracking/test_rows_alone
@@ -46,7 +47,6 @@ truth/test_fill_statistics
 tracking/test_check_world
 docs/test_add_a_world
 cli/test_cli_clutter
-reference/test_tracking_by_hand
 tracking/test_link_processes
 truth/test_darp_reference
 api/test_workers

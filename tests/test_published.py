@@ -11,10 +11,19 @@ import pytest
 from tests.published import KEPT, checksums, count_up, published_file, published_files
 
 SIZES = {
-    "darp": 27, "delivery/traces": 2, "delivery/tspd/restricted/maxradius": 6, "delivery/tspd/restricted/novisit": 8,
-    "delivery/tspd/uniform": 151, "delivery/tspd/uniform/solutions": 200, "routing/atsp": 2, "routing/cvrplib": 44,
-    "routing/pcvrptw": 4, "routing/solomon": 58, "routing/tsplib": 32, "routing/vrpb": 4,
-}  # fmt: skip
+    "darp": 27,
+    "delivery/traces": 2,
+    "delivery/tspd/restricted/maxradius": 6,
+    "delivery/tspd/restricted/novisit": 8,
+    "delivery/tspd/uniform": 151,
+    "delivery/tspd/uniform/solutions": 200,
+    "routing/atsp": 2,
+    "routing/cvrplib": 44,
+    "routing/pcvrptw": 4,
+    "routing/solomon": 58,
+    "routing/tsplib": 32,
+    "routing/vrpb": 4,
+}
 """Files in each folder, as SOURCES.md counts them."""
 ROOT = KEPT.parents[1]
 

@@ -10,6 +10,7 @@ import milkrun
 
 ROOT = os.path.dirname(milkrun.__file__)
 PLACES = tuple(os.path.join(ROOT, part) + os.sep for part in ("api", "tracking"))
+COMPAT = (*PLACES, os.path.join(ROOT, "compat") + os.sep)
 EXEMPT = (os.path.join(ROOT, "api", "workers", "interrupts.py"),)  # where interrupts are held back, not suffered
 
 
@@ -17,8 +18,8 @@ def interrupt():
     raise KeyboardInterrupt
 
 
-def call_until(call, line, deliver=interrupt):
-    """Makes the call; at its line number `line`, of this library's bindings, an interrupt comes: (came, its result)."""
+def call_until(call, line, deliver=interrupt, places=PLACES):
+    """Makes the call; at its line number `line`, of files in `places`, an interrupt comes: (came, its result)."""
     seen = 0
 
     def local(frame, event, arg):
@@ -31,7 +32,7 @@ def call_until(call, line, deliver=interrupt):
 
     def enter(frame, event, arg):
         name = frame.f_code.co_filename
-        return local if name.startswith(PLACES) and name not in EXEMPT else None
+        return local if name.startswith(places) and name not in EXEMPT else None
 
     before = sys.gettrace()
     sys.settrace(enter)
@@ -45,9 +46,11 @@ def call_until(call, line, deliver=interrupt):
 
 
 def plain(value):
-    """Anything that an environment hands out, as what can be compared."""
+    """Anything that an environment returns, in a form that can be compared."""
     if isinstance(value, dict) or (hasattr(value, "keys") and not isinstance(value, np.ndarray)):
         return {str(key): plain(value[key]) for key in list(value.keys()) if key != "t"}  # "t": seconds of a Monitor
+    if type(value).__name__ == "Tensor":
+        return plain(value.numpy())
     if isinstance(value, np.ndarray) and value.dtype != object:
         return (str(value.dtype), value.tolist())
     if isinstance(value, (list, tuple, np.ndarray)) or type(value).__name__ == "Infos":

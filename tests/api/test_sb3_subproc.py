@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv
 from milkrun.api.sb3 import ASYNC_SubprocVecEnv, Async_SubprocVecEnv
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError, WorkerError, WorkerTimeout
 from tests.api import worker_envs as envs
-from tests.api.test_workers_failure import METHODS, python, still_running
+from tests.api.test_workers_failure import GRACE, still_running
 from tests.api.test_workers_killed import files_mapped, held_anywhere
 from tests.truth.test_gymnasium_conformance import arrays_in, assert_same
 
@@ -42,12 +42,11 @@ def pixels():
     return gymnasium.make("milkrun/TSP-v0", num_loc=5, render_mode="rgb_array")
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_aligned_turns_are_1_2_5_0(start_method):
+def test_aligned_turns_are_1_2_5_0():
     """Rewards 1,2,5,0,..., done on the third with the terminal observation, whichever kind of end and environment."""
     classic = partial(envs.Classic, {"TimeLimit.truncated": True})
     makers = [envs.Script, partial(envs.Script, "truncated"), partial(envs.Classic, {}), classic]
-    env = Async_SubprocVecEnv(makers, start_method)
+    env = Async_SubprocVecEnv(makers, "fork")
     try:
         assert env.reset().tolist() == [[1, 0]] * 4
         turns = [env.step(np.array([0, 1, 2, 0])) for _ in range(8)]
@@ -169,7 +168,7 @@ def test_a_terminal_observation_is_no_view_of_the_observation(mode):
 
 
 @pytest.mark.parametrize("by", ["method", "info"])
-def test_masks_ride_back_with_the_turn(by):
+def test_masks_come_with_the_turn(by):
     """They are there without a command to a worker, and at an end, where nothing is allowed, the first action is."""
     env = Async_SubprocVecEnv([partial(envs.Masked, by)] * 2, "fork")
     env.reset()
@@ -275,11 +274,10 @@ def test_worlds_of_this_library_in_processes():
     env.close()
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_a_worker_killed_in_mid_step_is_named(start_method):
+def test_a_worker_killed_in_mid_step_is_named():
     """SIGKILL from outside when all workers have been asked for a step of a minute: the error names worker 1 before any
     of these steps could end, all are gone, later calls say so, and close() is fine twice."""
-    env = Async_SubprocVecEnv([envs.Trouble] * 3, start_method)
+    env = Async_SubprocVecEnv([envs.Trouble] * 3, "fork")
     env.reset()
     pids = env.workers.pids
     began = time.monotonic()
@@ -289,7 +287,7 @@ def test_a_worker_killed_in_mid_step_is_named(start_method):
         env.step_wait()
     assert time.monotonic() - began < envs.NAP
     assert caught.value.index == 1
-    assert still_running(pids, 0) == []
+    assert still_running(pids) == []
     for call in (env.reset, lambda: env.step(np.array([0, 0, 0])), lambda: env.get_attr("t")):
         with pytest.raises(Closed, match="worker 1"):
             call()
@@ -303,7 +301,7 @@ def test_an_exception_and_a_late_answer():
     env.reset()
     with pytest.raises(WorkerError, match=r"worker 1 .*the drum is full"):
         env.step(np.array([0, 8]))
-    env = Async_SubprocVecEnv([envs.Trouble] * 2, "fork", timeout=0.5)
+    env = Async_SubprocVecEnv([envs.Trouble] * 2, "fork", timeout=2)
     env.reset()
     with pytest.raises(WorkerTimeout, match="worker 0 did not answer") as caught:
         env.step(np.array([9, 0]))
@@ -330,28 +328,9 @@ def test_nothing_is_left_behind():
             env.close()
         del env
     gc.collect()
-    assert still_running(pids, 5) == []
+    assert still_running(pids, GRACE) == []
     assert descriptors() <= fds + 2
     assert len(memory) == 12 and held_anywhere(memory) == []
-
-
-def test_a_killed_parent_leaves_no_worker():
-    """SIGKILL of a parent with two workers: both are gone within five seconds."""
-    code = """
-import time
-from milkrun.api.sb3 import Async_SubprocVecEnv
-from tests.api import worker_envs as envs
-env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
-env.reset()
-print(*env.workers.pids, flush=True)
-time.sleep(60)
-"""
-    parent = python(code)
-    pids = [int(pid) for pid in parent.stdout.readline().split()]
-    assert len(pids) == 2
-    parent.kill()
-    parent.communicate()
-    assert still_running(pids, 5) == []
 
 
 def test_what_cannot_be_is_refused():
@@ -360,7 +339,7 @@ def test_what_cannot_be_is_refused():
         Async_SubprocVecEnv([envs.Script], "fork", autoreset_mode="disabled")
     with pytest.raises(ConfigError, match="worker 1: its observation_space is"):
         Async_SubprocVecEnv([envs.Script, envs.cart_pole], "fork")
-    with pytest.raises(ConfigError, match="worker 0: its environment tells no observation_space"):
+    with pytest.raises(ConfigError, match="worker 0: its environment has no observation_space"):
         Async_SubprocVecEnv([envs.Unseeded], "fork")
     env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
     with pytest.raises(ResetNeeded):

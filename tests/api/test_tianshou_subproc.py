@@ -38,13 +38,12 @@ def venv_of():
 
 
 @pytest.mark.parametrize("share_memory", [False, True])
-@pytest.mark.parametrize("context", ["fork", "spawn", None])
-def test_the_script_is_1_2_5_0(venv_of, context, share_memory):
+def test_the_script_is_1_2_5_0(venv_of, share_memory):
     """Rewards 1,2,5,0,1,2,5,0, an end on the third turn with the terminal observation, the new episode's on the
     fourth, which says that it was a reset turn; flags are bools throughout."""
     venv = venv_of(
         [envs.Script, partial(envs.Script, "truncated"), partial(envs.Classic, {})],
-        context=context,
+        context=None,
         share_memory=share_memory,
     )
     obs, infos = venv.reset()
@@ -75,7 +74,7 @@ def test_an_explicit_reset_leaves_nothing_due(venv_of):
     assert ["reset_turn" in info for info in infos] == [True, False]
 
 
-def test_only_the_named_environments_are_told(venv_of):
+def test_only_the_named_environments_get_a_command(venv_of):
     """A step of 2 and 0 is one command to each of them and none to 1; results stand in that order."""
     venv = venv_of([envs.Script] * 3)
     venv.reset()
@@ -152,7 +151,7 @@ def test_no_global_random_state_is_touched(venv_of):
     assert states() == before
 
 
-def test_tuples_are_refused_and_nobody_is_left(venv_of):
+def test_tuples_are_refused_and_no_process_is_left(venv_of):
     """tianshou has no tuples in observations; the processes are gone."""
     with pytest.raises(ConfigError, match="no tuples"):
         venv_of(envs.rooms(2))
@@ -179,8 +178,8 @@ def test_attributes_and_length(venv_of):
 
 @pytest.mark.parametrize("wrong", [{"wait_num": 1}, {"wait_num": 3}, {"wait_num": 0}, {"timeout": 0.5}])
 def test_asynchrony_is_refused(wrong):
-    """One beat for all: no waiting for some, no leaving some behind."""
-    with pytest.raises(ConfigError, match="one beat"):
+    """All move in lockstep: no waiting for some."""
+    with pytest.raises(ConfigError, match="lockstep"):
         SubprocVecEnv_TS([envs.Script] * 2, **wrong)
 
 

@@ -191,11 +191,24 @@ def test_keys_and_shapes_are_those_of_the_spec():
     following = CVRPEnv(num_loc=6).step(td)["next"]
     shapes = {key: tuple(value.shape) for key, value in leaves(following).items()}
     assert shapes == {
-        "locs": (5, 7, 2), "n_nodes": (5,), "demand_units": (5, 7), "capacity": (5, 1), "max_length": (5,),
-        "current_node": (5, 1), "visited": (5, 7), "tour_length": (5,), "trip_length": (5,), "load": (5,), "i": (5, 1),
-        "action_mask": (5, 7), "reward": (5, 1), "done": (5, 1), "terminated": (5, 1), "truncated": (5, 1),
+        "locs": (5, 7, 2),
+        "n_nodes": (5,),
+        "demand_units": (5, 7),
+        "capacity": (5, 1),
+        "max_length": (5,),
+        "current_node": (5, 1),
+        "visited": (5, 7),
+        "tour_length": (5,),
+        "trip_length": (5,),
+        "load": (5,),
+        "i": (5, 1),
+        "action_mask": (5, 7),
+        "reward": (5, 1),
+        "done": (5, 1),
+        "terminated": (5, 1),
+        "truncated": (5, 1),
         ("hidden", "stream"): (5, 3),
-    }  # fmt: skip
+    }
     assert following.device == td.device == torch.device("cpu")
 
 

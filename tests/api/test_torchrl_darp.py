@@ -35,9 +35,10 @@ KEYS = {
 }
 TRACE = {
     "locs": torch.tensor([[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], dtype=torch.float32),
-    "demand": torch.tensor([[0, 2, -2, 1, -1]]), "time_windows": torch.tensor([[48, 10, 13, 12, 5]]),
+    "demand": torch.tensor([[0, 2, -2, 1, -1]]),
+    "time_windows": torch.tensor([[48, 10, 13, 12, 5]]),
     "capacity": torch.tensor([[5, 5]]),
-}  # fmt: skip
+}
 
 
 def play(env, td):

@@ -223,10 +223,10 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
     [
         ("milkrun/SDWCVRP-v0", {"day": 7}, "row 1: day = 7: the last day is over, but the row is neither"),
         ("milkrun/TSP-v0", {"tour_len": 20}, "row 1: tour_len = 20: n_nodes is 20, so the tour is over, but neither"),
-        (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 exactly where fly is, which is -1"),
+        (TSPD, {"launch": 0}, "row 1: launch = 0: must be -1 if and only if fly is, which is -1"),
         (DARP, {"onboard": 0}, "row 1: onboard: must list the requests aboard, each once"),
         (CVRP, {"load": 31}, "row 1: load = 31: over the capacity 30"),
-        ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be where the tour has each node, every one once"),
+        ("milkrun/TSPKopt-v0", {"tour": 3}, "row 1: pos: must be the position of each node in the tour"),
         ("milkrun/CVRPP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
         ("milkrun/CWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),
         ("milkrun/SDWCVRP-v0", {"load": 1e4}, "row 1: load = 10000.0: over the capacity"),

@@ -1,4 +1,4 @@
-"""`Workers` and `Aligned`: what is sent, what comes back, in every kind of environment and start method."""
+"""`Workers` and `Aligned`: commands and results for every kind of environment; each start method once."""
 
 import os
 import threading
@@ -13,11 +13,9 @@ from milkrun.api.workers import Aligned, Workers
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 from tests.api import worker_envs as envs
 
-METHODS = ["fork", "spawn", "forkserver"]
-
 
 def test_each_step_is_one_command_to_each_worker_that_is_named():
-    """Over a reset of all and two partial calls each environment was told just that, seeds and options included."""
+    """Over a reset of all and two partial calls each environment got just that, seeds and options included."""
     with Workers([envs.Script] * 3, "fork") as pool:
         pool.reset(seeds=10, options={"level": 2})
         pool.step([0, 1, 2])
@@ -58,7 +56,7 @@ def test_the_raw_pool_leaves_an_end_to_its_caller(shared_memory):
         assert (obs.tolist(), rewards.tolist()) == ([[2, 1]], [1])
 
 
-@pytest.mark.parametrize("start_method", METHODS)
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
 def test_aligned_turns_are_1_2_5_0(start_method):
     """Rewards 1,2,5,0,1,2,5,0, done on the third, the terminal observation there, the new episode's on the fourth."""
     makers = [envs.Script, partial(envs.Script, "truncated"), partial(envs.Classic, {})]
@@ -125,17 +123,16 @@ def test_aligned_equals_gymnasiums_sync_vector_env(maker):
     theirs.close()
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_a_milkrun_environment_plays_the_same_in_a_worker(start_method):
+def test_a_milkrun_environment_plays_the_same_in_a_worker():
     """TSP-5 by the first allowed action: a forked child of a process whose threads are at work plays as this process
-    does, and so do the others; the masks that ride back are the environment's own."""
+    does; the masks that come with a reply are the environment's own."""
     import milkrun
 
     world = milkrun.make("milkrun/TSP-v0", 4096, num_loc=5, seed=0, threads=2)
     world.reset()
     world.step(world.sample_actions(1, 0))
     here = [envs.tsp() for _ in range(2)]
-    with Workers([envs.tsp] * 2, start_method) as pool:
+    with Workers([envs.tsp] * 2, "fork") as pool:
         obs, _ = pool.reset(seeds=3)
         expected = [env.reset(seed=3 + i)[0] for i, env in enumerate(here)]
         for _ in range(5):
@@ -204,7 +201,7 @@ def test_lists_of_agents_pass_unchanged():
 
 
 @pytest.mark.parametrize("by", ["method", "info"])
-def test_masks_ride_back_and_are_never_empty(by):
+def test_masks_come_with_a_step_and_are_never_empty(by):
     """Allowed are 1 and 2 at first, then 1; at the end nothing, which becomes index 0. A call renews its own."""
     with Workers([partial(envs.Masked, by)] * 2, "fork") as pool:
         pool.reset()
@@ -247,11 +244,10 @@ def test_actions_arrive_as_the_types_they_were():
         assert (second.dtype, second.tolist(), second.flags.writeable) == (np.float32, [-1.0, 1.5], True)
 
 
-@pytest.mark.parametrize("start_method", METHODS)
-def test_an_environment_is_made_once_in_its_worker_and_closed_there(start_method, tmp_path):
+def test_an_environment_is_made_once_in_its_worker_and_closed_there(tmp_path):
     """None is made in the parent to read its spaces; a with-block closes each, and a second close does nothing."""
     log = tmp_path / "log"
-    with Workers([partial(envs.Counted, str(log))] * 2, start_method) as pool:
+    with Workers([partial(envs.Counted, str(log))] * 2, "fork") as pool:
         pids = pool.pids
         assert len(pool) == 2
         assert sorted(log.read_text().split()) == sorted(["made", str(pids[0]), "made", str(pids[1])])
@@ -260,7 +256,7 @@ def test_an_environment_is_made_once_in_its_worker_and_closed_there(start_method
 
 
 def test_what_cannot_be_is_refused_and_the_pool_goes_on():
-    """Wrong counts, ids, seeds and options are errors of the parent: no worker hears of them."""
+    """Wrong counts, ids, seeds and options are errors of the parent: no worker gets a command."""
     with Workers([envs.Script, partial(envs.Classic, {}), envs.Unseeded], "fork") as pool:
         with pytest.raises(ResetNeeded, match="worker 0, 2"):
             pool.step([0, 0], ids=[0, 2])
@@ -297,7 +293,7 @@ def test_a_pool_that_cannot_be_is_refused():
             Workers([envs.Script], timeout=timeout)
 
 
-def test_spaces_are_told():
+def test_spaces_are_known():
     """The spaces of each environment, None where it has none."""
     with Workers([envs.Script, envs.Unseeded], "fork") as pool:
         assert pool.observation_spaces == [envs.Script.observation_space, None]

@@ -57,8 +57,8 @@ def held_anywhere(inodes):
 
 @pytest.mark.parametrize("make", POOLS.values(), ids=POOLS)
 def test_three_kills_in_a_row_leave_nothing(make):
-    """SIGKILL of worker 1 inside a step of a minute: the error names it within two seconds; then no process is there,
-    not even to be collected, nobody holds the memory, and close() is fine twice."""
+    """SIGKILL of worker 1 inside a step of a minute: the error names it before that ends; then no process is there, not
+    even a zombie, no process holds the memory, and close() is idempotent."""
     for _ in range(3):
         known = files_mapped()
         env = make()
@@ -70,7 +70,7 @@ def test_three_kills_in_a_row_leave_nothing(make):
         began = time.monotonic()
         with pytest.raises(WorkerError, match=rf"worker 1 \(process {pids[1]}\) was killed by signal 9") as caught:
             env.step(np.array([0, 9, 0]))
-        assert time.monotonic() - began < 2.05
+        assert time.monotonic() - began < envs.NAP
         killer.join()
         assert (caught.value.index, caught.value.command) == (1, "step")
         assert [pid for pid in pids if Path(f"/proc/{pid}").exists()] == []

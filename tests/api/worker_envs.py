@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 
 class Script(gymnasium.Env):
-    """Rewards 1, 2, 5 and the end; the observation is [episode, t]. Keeps the log of what it was told."""
+    """Rewards 1, 2, 5 and the end; the observation is [episode, t]. Keeps a log of its calls."""
 
     observation_space = spaces.Box(-1e9, 1e9, (2,), np.float32)
     action_space = spaces.Discrete(3)
@@ -60,7 +60,7 @@ class Classic:
 
 
 class Unseeded:
-    """A classic environment that nobody can seed, and that says nothing of its spaces."""
+    """A classic environment that takes no seed and has no spaces."""
 
     def reset(self):
         return "here"
@@ -159,7 +159,8 @@ class WrongShape(Script):
         return np.zeros(3, np.float32), 0.0, False, False, {}
 
 
-NAP = 60  # seconds
+NAP = 60  # seconds of a busy step
+ORPHAN = 20  # seconds of a grandchild
 
 
 class Trouble(Script):
@@ -181,7 +182,7 @@ class Trouble(Script):
         if action == 12 and os.fork():
             os._exit(12)
         elif action == 12:
-            time.sleep(4)
+            time.sleep(ORPHAN)
             os._exit(0)
         return super().step(action)
 

@@ -10,7 +10,7 @@ import pytest
 
 import milkrun
 from milkrun.cli.app import app
-from milkrun.cli.bench import looks_at, speed
+from milkrun.cli.bench import needs_observe, speed
 from milkrun.cli.details import Details
 from milkrun.cli.output import read_value
 from milkrun.cli.play import details_of, replay
@@ -44,11 +44,11 @@ def test_list_is_a_line_a_world_that_says_which_problem_it_is(call):
 
 
 @pytest.mark.parametrize("command", ["info", "run", "check", "replay"])
-def test_an_unknown_world_may_be_one_that_nobody_announced(call, command):
-    """Whoever has just written it reads how the command line hears of it."""
+def test_an_unknown_world_may_be_one_that_no_package_registers(call, command):
+    """The error of a new world says how the command line finds it."""
     code, _, err = call(command, "example/Elevator-v0")
     assert code == 2 and err.startswith("error: no world 'example/Elevator-v0'") and err.count("\n") == 1
-    assert err.endswith(" (packages announce their worlds by the entry point milkrun.worlds: docs/add-a-world.md)\n")
+    assert err.endswith(" (packages register their worlds by the entry point milkrun.worlds: docs/add-a-world.md)\n")
 
 
 def test_list_of_an_unknown_family_offers_the_right_one(call):
@@ -300,7 +300,7 @@ def test_speed_looks_after_each_step_where_that_is_what_agents_see():
     world = Lantern(3, LanternConfig(max_steps=2, longest=900), seed=1, autoreset="disabled")
     speed(world, random_policy(0), 0)
     assert world.looks.tolist() == [1, 1, 1]  # a rollout of which 0 seconds leave one step
-    assert looks_at(world) and not looks_at(milkrun.make("milkrun/DARP-v0"))
+    assert needs_observe(world) and not needs_observe(milkrun.make("milkrun/DARP-v0"))
 
 
 COUNTED = Details(

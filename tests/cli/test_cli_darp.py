@@ -7,7 +7,7 @@ import json
 import pytest
 
 import milkrun
-from milkrun.cli.darp import in_file, play
+from milkrun.cli.solve_families import in_file, play_darp
 from milkrun.core.errors import MilkrunError
 from milkrun.routing.instances import cordeau
 from milkrun.solvers import evaluate, policies_for
@@ -127,9 +127,9 @@ def test_nodes_in_the_numbers_of_a_file():
 def test_a_cost_that_the_world_does_not_confirm_is_a_fault(file):
     """Actions 1, 2, 0 cost 20, not 21."""
     instance = cordeau.load(file("one.txt", ONE))
-    assert play(instance, [1, 2, 0], 20.0).terminated[0]
+    assert play_darp(instance, [1, 2, 0], 20.0).terminated[0]
     with pytest.raises(MilkrunError, match="cost 21 to the checker, 20 to the world"):
-        play(instance, [1, 2, 0], 21.0)
+        play_darp(instance, [1, 2, 0], 21.0)
 
 
 def test_solve_a2_16(call, tmp_path):

@@ -11,15 +11,14 @@ import pytest
 from PIL import Image
 
 import milkrun
-from milkrun.cli.operations import in_words, looks_like, play
 from milkrun.cli.output import read_settings
-from milkrun.cli.play import play as play_world
+from milkrun.cli.play import play
+from milkrun.cli.solve_families import in_words, is_tspd_file, play_tspd
 from milkrun.core.errors import MilkrunError
 from milkrun.delivery import kpis
 from milkrun.delivery.instances import Operation, load_tspd, load_tspd_solution
 from milkrun.delivery.tasks import tspd_cost
 from milkrun.solvers import evaluate, policies_for, rollout
-from milkrun.solvers.tspd import Plan
 from tests.published import published_file
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -118,7 +117,7 @@ def test_run_tells_the_mean_figures_of_all_episodes(call, tmp_path):
 
 def test_the_demo_writes_no_film(tmp_path):
     """Without detail only the picture is written; the mean figures are there all the same."""
-    summary = play_world("milkrun/TruckDrone-v0", "parked", tmp_path, num_envs=3, episodes=3, seed=0, in_detail=False)
+    summary = play("milkrun/TruckDrone-v0", "parked", tmp_path, num_envs=3, episodes=3, seed=0, in_detail=False)
     assert [path.name for path in tmp_path.iterdir()] == ["TruckDrone-v0_parked.png"]
     assert "files" not in summary and summary["kpis"]["truck_distance"] == [0, 0]
 
@@ -180,7 +179,7 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
         (
             "short.txt",
             TRIANGLE.replace("6.0 0.0 loc2\n", ""),
-            "short.txt, line 10: the file ends where the x of node 2",
+            "short.txt, line 10: the file ends before the x of node 2",
         ),
         ("word.txt", TRIANGLE.replace("0.5", "fast"), "word.txt, line 4: 'fast' is not a number"),
         ("open.txt", "/* never closed\n1\n", "opens a comment that never closes"),
@@ -221,16 +220,16 @@ def test_solve_says_which_methods_there_are(call, file, tmp_path, method, said):
 )
 def test_tsp_d_files_are_told_from_others(file, text, ours):
     """They begin with a comment, a directive or one number; Cordeau's with five, Solomon's and TSPLIB's with words."""
-    assert looks_like(file("any", text)) is ours
-    assert looks_like(Path("no such file")) is False
+    assert is_tspd_file(file("any", text)) is ours
+    assert is_tspd_file(Path("no such file")) is False
 
 
 def test_a_makespan_that_the_world_does_not_confirm_is_a_fault(file):
     """The plan takes 10, not 11."""
     instance = load_tspd(file("triangle.txt", TRIANGLE))
-    assert play(instance, Plan((Operation(0, 0, 2, (1,)),), 10.0)).terminated[0]
+    assert play_tspd(instance, [Operation(0, 0, 2, (1,))], 10.0).terminated[0]
     with pytest.raises(MilkrunError, match="11 to the solver, 10 to the checker, 10 to the world"):
-        play(instance, Plan((Operation(0, 0, 2, (1,)),), 11.0))
+        play_tspd(instance, [Operation(0, 0, 2, (1,))], 11.0)
 
 
 def test_operations_in_words():
@@ -260,4 +259,4 @@ def test_what_kind_a_file_is_takes_no_quadratic_time(tmp_path, strange):
     """Line ends, comments that never close or blanks behind a number: hours, if each were tried against all others."""
     file = tmp_path / "strange.txt"
     file.write_text("1\n" + strange * 500_000)
-    assert looks_like(file)
+    assert is_tspd_file(file)

@@ -88,7 +88,7 @@ def some_line(rng, folder):
 def test_a_wrong_line_is_told_in_a_sentence(call, tmp_path, monkeypatch, count):
     """Exit codes 0, 1 and 2; one line that begins with "error: " if it is not 0; demo and bench never get to work."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("milkrun.cli.demo.play_apart", _no_work)
+    monkeypatch.setattr("milkrun.cli.demo.play_in_processes", _no_work)
     monkeypatch.setattr("milkrun.cli.bench.speed", _no_work)
     rng = np.random.default_rng(count)
     wrong = 0

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import milkrun
-from milkrun.cli.evaluate import worth_a_look
+from milkrun.cli.evaluate import instances_for_page
 from milkrun.replay.episode import Episode
 from milkrun.solvers import evaluate, policies_for
 from tests.cli.test_cli_darp import ONE
@@ -84,7 +84,7 @@ def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_
         (["--policies", ""], "has no policy or method ''"),
         (["--policies", "nearest,nearest"], "the policy 'nearest' is given twice"),
         (["--policies", "savinks"], "has no policy or method 'savinks'; did you mean 'savings'?"),
-        (["--rows", "0,0"], "--rows '0,0': must be different numbers from 0 on, with commas between"),
+        (["--rows", "0,0"], "--rows '0,0': must be different numbers >= 0, separated by commas"),
         (["--rows", "-1"], "--rows '-1': must be different numbers"),
         (["TSP-v0"], "one world, or files that end in .json: not 'CVRP-v0', 'TSP-v0'"),
     ],
@@ -142,7 +142,7 @@ def test_eval_writes_a_page_of_the_instance_where_policies_differ_most(call, tmp
 def test_an_eval_of_one_policy_shows_its_best_and_its_median():
     """Nothing differs there, so the ranking is that of the returns."""
     result = evaluate(milkrun.make("milkrun/TSP-v0", 2, num_loc=5), policies_for("TSP-v0")["nearest"](0), 5)
-    assert worth_a_look([result]) == [result.where(result.best), result.where(result.median)]
+    assert instances_for_page([result]) == [result.where(result.best), result.where(result.median)]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_solve_refuses_a_page_of_what_cannot_be_shown(call, tmp_path):
     """A file of distances alone has no places; a folder has no one answer."""
     (tmp_path / "matrix.tsp").write_text(MATRIX)
     code, _, err = call("solve", tmp_path / "matrix.tsp", "--page", "--out", tmp_path / "out")
-    assert code == 2 and "matrix.tsp has distances and no places" in err
+    assert code == 2 and "matrix.tsp has distances but no coordinates" in err
     code, _, err = call("solve", tmp_path, "--page", "--out", tmp_path / "out")
     assert code == 2 and "--page is of one file" in err and not (tmp_path / "out").exists()
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import milkrun
-from milkrun.cli.solve_many import split
+from milkrun.cli.solve_families import split
 from milkrun.core.instances import instances_of
 from milkrun.routing.instances import read_solution
 from milkrun.solvers import add_policy, evaluate, policies, policies_for, solve
+from tests.cli.test_cli_darp import ONE
+from tests.cli.test_cli_delivery import TRIANGLE
 from tests.routing.test_instance_faults import CVRP
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -36,6 +39,39 @@ def test_solve_prints_the_cost_of_the_file_and_writes_its_solution(call, tmp_pat
     assert (tmp_path / "out" / "square_exact.png").read_bytes().startswith(PNG)
     figures = json.loads((tmp_path / "out" / "square_exact.json").read_text())
     assert figures["cost"] == 18 and figures["gap_percent"] == 0 and figures["optimal"] is True
+    assert figures["routes"] == [list(route) for route in written.routes]
+
+
+CORE = "file kind n method cost valid best_known gap_percent optimal seconds compile_seconds seed".split()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind", "more"),
+    [
+        ("square.vrp", SQUARE, "CVRP", ["routes"]),
+        ("one.txt", ONE, "DARP", ["distance", "served", "routes", "longest_ride"]),
+        ("triangle.txt", TRIANGLE, "TSPD", ["makespan", "truck_only", "saving", "operations", "kpis"]),
+    ],
+)
+def test_the_figures_of_all_families_have_the_same_core(call, tmp_path, name, text, kind, more):
+    """Each adds its own entries; the table has the same rows for value, gap and validity."""
+    (tmp_path / name).write_text(text)
+    code, out, _ = call("solve", tmp_path / name, "--method", "exact", "--best", 10, "--seed", 3, "--out", tmp_path)
+    assert code == 0 and row(out, "best known")[2] == "10" and row(out, "valid")[1] == "yes,"
+    figures = json.loads((tmp_path / f"{Path(name).stem}_exact.json").read_text())
+    assert sorted(figures) == sorted(CORE + more)
+    assert (figures["file"], figures["kind"], figures["seed"], figures["valid"]) == (name, kind, 3, True)
+    assert row(out, "gap")[1] == f"{figures['gap_percent']:.2f}"
+
+
+def test_a_tour_is_written_in_the_numbers_of_its_file(call, tmp_path):
+    """Nodes of TSPLIB files count from 1."""
+    nodes = "1 0 0\n2 0 4\n3 3 4\n"
+    head = "NAME : three\nTYPE : TSP\nDIMENSION : 3\nEDGE_WEIGHT_TYPE : EUC_2D\nNODE_COORD_SECTION\n"
+    (tmp_path / "three.tsp").write_text(f"{head}{nodes}EOF\n")
+    assert call("solve", tmp_path / "three.tsp", "--out", tmp_path)[0] == 0
+    figures = json.loads((tmp_path / "three_ls.json").read_text())
+    assert figures["cost"] == 12 and sorted(figures["routes"][0]) == [1, 2, 3] and figures["routes"][0][0] == 1
 
 
 @pytest.mark.parametrize("world", ["Elevator-v0", "milkrun/CVRP-v0", "cvrp"])
@@ -134,8 +170,8 @@ def test_run_plays_a_method(call, tmp_path):
     [
         (["eval", "CVRP-v0", "--policies", "random,random"], "the policy 'random' is named twice"),
         (["eval", "CVRP-v0", "--policies", "nearest,savings, nearest"], "the policy 'nearest' is named twice"),
-        (["eval", "TSPKopt-v0", "--policies", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
-        (["run", "TSPKopt-v0", "--policy", "exact"], "'exact' finds solutions of milkrun/TSPKopt-v0, not actions"),
+        (["eval", "TSPKopt-v0", "--policies", "exact"], "'exact' returns solutions of milkrun/TSPKopt-v0, not actions"),
+        (["run", "TSPKopt-v0", "--policy", "exact"], "'exact' returns solutions of milkrun/TSPKopt-v0, not actions"),
         (["eval", "CVRP-v0", "--time-limit", 1, "--page"], "does not go with --page"),
         (["eval", "CVRP-v0", "--time-limit", 1, "--on", "ray"], "does not go with --on ray"),
     ],

@@ -132,8 +132,12 @@ def test_a_group_of_links_is_asked_before_one_is_waited_for():
         assert envs.infos[0]["TimeLimit.truncated"] and envs.infos[1]["SuppleInfo"][0][0] == 3.0
         turns += [(rewards, done), envs.step([1, 2])[1:], envs.step([1, 2])[1:]]
         assert [(r.tolist(), d.tolist()) for r, d in turns] == [
-            ([1, 1], [False] * 2), ([2, 2], [False] * 2), ([5, 5], [True] * 2), ([0, 0], [False] * 2),
-            ([1, 1], [False] * 2)]  # fmt: skip
+            ([1, 1], [False] * 2),
+            ([2, 2], [False] * 2),
+            ([5, 5], [True] * 2),
+            ([0, 0], [False] * 2),
+            ([1, 1], [False] * 2),
+        ]
     assert Link.log[-2:] == [("close", 0), ("close", 1)]
 
 

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ import pytest
 from milkrun.api.sb3 import Async_SubprocVecEnv
 from milkrun.compat.dat import GE, Envs, general_env, make_env
 from milkrun.core.errors import LinkError, WorkerError
-from milkrun.tracking.link import client, launch
+from milkrun.tracking.link import client
 from tests.compat.dat_tools import (
     ROW,
     ROWS,
@@ -27,8 +26,8 @@ from tests.compat.dat_tools import (
     flat,
     without_supplements_at_resets,
 )
-from tests.tracking.link_tools import until
-from tests.tracking.test_link_processes import READY, free_port, gone, listens
+from tests.tracking.link_tools import gone, simulators_of, until
+from tests.tracking.test_link_processes import READY, free_port, listens
 
 SILENCE = 3.0
 """Seconds after which a simulator that says nothing is taken for dead in these tests."""
@@ -44,20 +43,7 @@ def nothing_left(monkeypatch):
     before = set(threading.enumerate())
     yield
     until(lambda: set(threading.enumerate()) <= before)
-    assert launch._running == {} and simulators_of(os.getpid()) == []
-
-
-def simulators_of(parent):
-    """The processes that were told that this is their parent, and live."""
-    found, said = [], f"\0--parent-pid\0{parent}\0".encode()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and not gone(int(entry.name)):
-            try:
-                if said in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:  # it ended meanwhile
-                pass
-    return found
+    assert simulators_of(os.getpid()) == []
 
 
 def first_states(episodes):

@@ -254,7 +254,7 @@ def test_an_interrupt_while_waiting_leaves_the_next_reset(linked, monkeypatch):
         env.reset(), envs.reset()
         for played, action, link in ((env, 0, env), (envs, [0, 0], envs.env_list[1])):
             with monkeypatch.context() as patch:
-                patch.setattr(link._source._link, "_hear", interrupted)
+                patch.setattr(link._source._link, "_receive", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     played.step(action)
         with pytest.raises(ResetNeeded):

@@ -79,8 +79,8 @@ def test_states_that_do_not_fit_together_are_refused():
     longer = Script()
     longer._look = lambda: np.zeros(3)
     for items, text in [
-        ([Script(), longer], r"item 1 shows the shape \(3,\), item 0 \(2,\)"),
-        ([Pair(), Script()], "item 1 shows other things"),
+        ([Script(), longer], r"item 1 has the shape \(3,\), item 0 \(2,\)"),
+        ([Pair(), Script()], "item 1 has other keys"),
     ]:
         with Envs(2, items) as envs, pytest.raises(ShapeError, match=text):
             envs.reset()

@@ -229,9 +229,9 @@ def test_what_a_wrapper_refuses():
         VRPDummyVecEnv([])
     with pytest.raises(ConfigError, match=r"env_fns\[0\] is MultiAgentVRPEnv"):
         VRPDummyVecEnv(vec.envs)
-    with pytest.raises(ConfigError, match=r"env_fns\[1\] gave an environment that another"):
+    with pytest.raises(ConfigError, match=r"env_fns\[1\] returned an environment that another"):
         VRPDummyVecEnv([lambda: vec.envs[0]] * 2)
-    with pytest.raises(ConfigError, match=r"env_fns\[1\] gave an environment of other spaces"):
+    with pytest.raises(ConfigError, match=r"env_fns\[1\] returned an environment of other spaces"):
         VRPDummyVecEnv([*envs_of([1]), *envs_of([1], num_customers=4)])
     vec.close()
     with pytest.raises(Closed):

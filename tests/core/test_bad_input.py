@@ -333,8 +333,14 @@ def test_numbers_are_given_as_numbers():
 def test_reasons_in_the_words_of_the_trade():
     """Visited, over capacity, too long, out of range, the depot: each is said to whoever asked for `raise`."""
     world = CVRP(1, CVRP.Config(num_loc=3, capacity=10, max_length=12.0), illegal="raise")
-    world.reset(instance={"locs": [[[0, 0], [3, 0], [3, 4], [0, 6]]], "demand_units": [[0, 5, 6, 5]], "capacity": [10],
-                          "max_length": [12.0]})  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [3, 0], [3, 4], [0, 6]]],
+            "demand_units": [[0, 5, 6, 5]],
+            "capacity": [10],
+            "max_length": [12.0],
+        }
+    )
     for action, reason in ((0, "depot"), (4, "out of range 0..3"), (-1, "out of range 0..3")):
         with refused(world, IllegalAction, f"row 0: action {action}: ", reason):
             world.step([action])

@@ -14,6 +14,7 @@ import milkrun
 from milkrun.core import fields
 from milkrun.core.actions import discrete
 from milkrun.core.check import Finding, check_world, interpreted
+from milkrun.core.check.bench import TOLERANCE, first_difference
 from milkrun.core.check.replays import REPLAY_RULES
 from milkrun.core.check.rules import DECLARATIONS, RESET_RULES, STEP_RULES
 from milkrun.core.errors import ConfigError, MissingExtra, RegistryError, missing_extra
@@ -69,8 +70,19 @@ def test_toys_break_no_rule_but_that_of_docs(toy: type[World]) -> None:
 
 
 def test_stairs_without_defect_are_sound() -> None:
-    """What the defects below are added to breaks no rule."""
+    """Without the defects below this world breaks no rule."""
     assert check_world(Stairs) == []
+
+
+def test_interpreted_floats_may_differ_by_the_tolerance() -> None:
+    """A float by 1e-5 of its value or 1e-5, whole numbers and flags by nothing."""
+    compiled = np.array([[100.0, 0.0], [1.0, np.nan]])
+    near, far = compiled + [[9e-4, 9e-6], [0.0, 0.0]], compiled + [[0.0, 0.0], [3e-5, 0.0]]
+    assert first_difference("load", compiled, near, TOLERANCE) is None
+    assert first_difference("load", compiled, far, TOLERANCE) == (1, "load[0]", 1.0, 1.0 + 3e-5)
+    assert first_difference("load", compiled, near) == (0, "load[0]", 100.0, 100.0 + 9e-4)
+    assert first_difference("i", np.array([5, 7]), np.array([5, 8]), TOLERANCE) == (1, "i", 7, 8)
+    assert first_difference("done", np.array([True]), np.array([False]), TOLERANCE) == (0, "done", True, False)
 
 
 # -- one defect each --------------------------------------------------------------------------------------------
@@ -124,7 +136,7 @@ def test_defect_of_a_kernel_is_found(defect: str) -> None:
 
 
 def test_a_mask_that_is_declared_remade_and_is_carried_on_is_found() -> None:
-    """A step of the TSP closes one place of its mask and leaves the others as they were."""
+    """A step of the TSP closes one place of its mask and does not write the others."""
 
     class Thrifty(TSP):
         action_mask = mask("N", remade=True)
@@ -134,7 +146,7 @@ def test_a_mask_that_is_declared_remade_and_is_carried_on_is_found() -> None:
 
 
 def test_every_defect_of_the_kernels_is_tried() -> None:
-    """The table above leaves out no defect that the kernels know."""
+    """The table above has every defect of the kernels."""
     assert set(KERNEL_DEFECTS) == set(DEFECTS) - {"none"}
 
 
@@ -161,7 +173,7 @@ PYTHON_DEFECTS = {
 
 @pytest.mark.parametrize("defect", PYTHON_DEFECTS, ids=lambda defect: defect.__name__)
 def test_defect_of_python_code_is_found(defect: Any) -> None:
-    """What an author overrides outside the kernels is held to the same contract."""
+    """Overridden Python methods are held to the same contract."""
     method, expected = PYTHON_DEFECTS[defect]
     assert broken_rules(variant(**{method: defect})(16, seed=3)) == expected
 
@@ -181,7 +193,7 @@ DECLARED_DEFECTS = {
 
 @pytest.mark.parametrize("defect", DECLARED_DEFECTS)
 def test_defect_of_a_declaration_is_found(defect: str) -> None:
-    """A declaration that cannot be kept, or says nothing, is named."""
+    """An invalid or empty declaration is named."""
     attributes, expected = DECLARED_DEFECTS[defect]
     assert broken_rules(variant(**attributes)) == {expected}
 
@@ -206,7 +218,7 @@ SLIP = r"raises_nothing: raises \(broken_worlds\.py:\d+\) raises ValueError: the
 
 @pytest.mark.parametrize("hook", [*HOOKS, *CLASS_HOOKS])
 def test_a_hook_that_raises_is_a_finding(hook: str) -> None:
-    """Not an error of the checker: what was raised, and where."""
+    """The error and its place are a finding, not an error of the checker."""
     raising = classmethod(broken_worlds.raises) if hook in CLASS_HOOKS else broken_worlds.raises
     (finding,) = check_world(variant(**{hook: raising}))
     assert re.fullmatch(SLIP, str(finding))
@@ -270,13 +282,13 @@ def test_a_strange_world_is_a_finding(case: str) -> None:
 
 @pytest.mark.parametrize("cost", [lambda world: None, lambda world: np.zeros(3)])
 def test_a_task_that_does_not_price_every_row_is_a_finding(cost: Any) -> None:
-    """One cost a row is asked for."""
+    """A task returns one cost for each row."""
     (finding,) = check_world(Stairs, task=cost)
     assert re.fullmatch(r"agrees_with_task: the task gives costs of shape \(3?,?\), not \(64,\): .*", str(finding))
 
 
 def test_what_was_found_before_an_error_is_told_too() -> None:
-    """A row beyond its bounds, and then a step that stumbles over it."""
+    """A row beyond its bounds, and then a step that raises because of it."""
 
     def stumbles(self: Any, actions: Any, rows: Any = None) -> None:
         World.step(self, actions, rows)
@@ -291,7 +303,7 @@ def test_what_was_found_before_an_error_is_told_too() -> None:
 
 
 def test_every_rule_is_proven() -> None:
-    """No rule of the checker goes without a world that breaks it."""
+    """Every rule of the checker has a world that breaks it."""
     every = {rule.__name__ for rule in (*DECLARATIONS, *RESET_RULES, *STEP_RULES, *REPLAY_RULES)}
     every |= {"agrees_with_task", "accesses_checked", "writes_inside"}
     found = [
@@ -323,28 +335,28 @@ def test_a_write_beyond_the_record_is_found_at_the_default_size() -> None:
 
 
 def test_a_misspelt_field_is_a_finding() -> None:
-    """The name that was probably meant, and where."""
+    """The nearest name, and the place."""
     (finding,) = check_world(broken_worlds.Misspelt)
     line = broken_worlds.misspelling_step.py_func.__code__.co_firstlineno + 3
     assert finding.sentence == f"Misspelt has no field 'traill': did you mean 'trail'? (broken_worlds.py:{line})"
 
 
 def test_a_kernel_that_does_not_compile_is_a_finding_of_that_name() -> None:
-    """Not that something was raised: that it does not compile, by which call, and where."""
+    """The rule is `compiles`, with the reason and the place."""
     (finding,) = check_world(broken_worlds.Allocating)
     line = broken_worlds.allocating_step.py_func.__code__.co_firstlineno + 3
     assert str(finding) == (
-        "compiles: the kernel 'allocating_step' allocates memory by np.zeros, which it must not: "
-        f"declare a scratch field for it (broken_worlds.py:{line})"
+        f"compiles: a kernel does not compile (broken_worlds.py:{line}): it allocates memory, which a kernel must not: "
+        "write a loop, or declare a scratch field; debug=True plays it as Python"
     )
 
 
 def test_a_kernel_that_draws_from_a_foreign_generator_is_a_finding() -> None:
-    """By the name of the generator, before any play: not a number that differs when it is played again."""
+    """With the name of the generator, before any play."""
     (finding,) = check_world(broken_worlds.Drawing)
     line = broken_worlds.drawing_generate.py_func.__code__.co_firstlineno + 3
     assert str(finding).startswith(
-        f"compiles: the kernel 'drawing_generate' draws from np.random (broken_worlds.py:{line}): rows have "
+        f"compiles: the kernel 'drawing_generate' draws from np.random.random (broken_worlds.py:{line}): rows have "
     )
 
 
@@ -356,26 +368,26 @@ def test_a_fault_of_the_smallest_size_is_found() -> None:
 
 
 def test_a_fault_that_lets_in_too_much_is_found() -> None:
-    """A plan with one entry left and three people waiting is within all bounds and taken; the second step from there
-    would write beyond it. The finding names field, value, kernel, line and what is to be mended."""
+    """A plan with one entry left and three people waiting is within all bounds and accepted; the second step from there
+    would write beyond it. The finding names field, value, kernel, line and the remedy."""
     (finding,) = check_world(broken_worlds.Lift)
     assert (finding.rule, finding.field) == ("ends_guarded", "used")
     line = broken_worlds.fetch_one.py_func.__code__.co_firstlineno + 3
     assert re.fullmatch(
-        rf"a saved state with used = 2 is taken, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: the "
-        r"index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a state, "
-        r"or the kernel guard its access",
+        rf"a saved state with used = 2 is accepted, and then fetch_one \(broken_worlds\.py:{line}\): plan\[\d, 3\]: "
+        r"the index 3 is out of range; the shape is \(8, 3\): the kernel `fault` or check_states must refuse such a "
+        r"state, or the kernel guard its access",
         finding.sentence,
     )
 
 
 def test_a_fault_that_refuses_enough_is_no_finding() -> None:
-    """The same lift, whose `fault` asks for an entry for each who waits."""
+    """The same lift, whose `fault` requires an entry for each person who waits."""
     assert check_world(broken_worlds.GuardedLift) == []
 
 
 def test_a_fault_that_leaves_its_arrays_itself_is_found() -> None:
-    """It is run on every state from outside, so it may not index with a number that it has not looked at."""
+    """It runs on every state from outside, so it must check a number before it uses it as an index."""
 
     @kernel
     def peeks(w, b):
@@ -419,12 +431,12 @@ def test_a_finding_reads_as_a_sentence() -> None:
 
 @pytest.mark.parametrize("cost", [lambda world: -2 * world.objective, lambda world: np.full(64, np.inf)])
 def test_given_task_is_asked(cost: Any) -> None:
-    """A task given by the caller takes the place of the one the class names; inf is its word for a broken solution."""
+    """A task given by the caller replaces that of the class; a cost of inf means an invalid solution."""
     assert broken_rules(Stairs, task=cost) == {("agrees_with_task", "objective")}
 
 
 def test_the_world_given_is_not_touched() -> None:
-    """A World lends its class, configuration, rows and seed; its own rows stay as they are."""
+    """The class, configuration, rows and seed of a World are used; its own rows do not change."""
     world = stairs("none")
     world.reset()
     before = world.state_dict()
@@ -434,7 +446,7 @@ def test_the_world_given_is_not_touched() -> None:
 
 
 def test_a_package_that_is_not_installed_is_no_finding() -> None:
-    """It says nothing of the world: the error that names the extra goes on to the caller."""
+    """It is no fault of the world: the caller gets the error that names the extra."""
 
     def lacking(self: Any) -> None:
         raise missing_extra("an engine", "engines")

@@ -111,7 +111,7 @@ def test_views_are_up_to_date_after_a_reset():
 
 def test_a_world_without_an_engine_has_its_turn_in_one_piece():
     """One entry for a step; one with an engine has two halves instead, and no functional step."""
-    whole, cut = CVRP._compile()[1], Sled._compile()[1]
+    whole, cut = CVRP._launcher_for(False)[1], Sled._launcher_for(False)[1]
     assert hasattr(whole, "step") and hasattr(whole, "step_from") and not hasattr(whole, "command")
     assert hasattr(cut, "command") and hasattr(cut, "outcome") and not hasattr(cut, "step_from")
 
@@ -228,7 +228,7 @@ def test_rows_that_the_engine_lost_must_be_reset():
     with pytest.raises(ConnectionError):
         world.step([RIGHT, LEFT], rows=[0, 2])
     world.engine.breaks = False
-    with pytest.raises(ResetNeeded, match="engine failed while it moved rows 0, 2"):
+    with pytest.raises(ResetNeeded, match="reset rows 0, 2 first: an interrupt or an error"):
         world.step([WAIT] * 4)
     world.step([RIGHT, RIGHT], rows=[1, 3])
     world.reset(rows=[0, 2])

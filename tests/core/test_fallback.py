@@ -1,4 +1,4 @@
-"""Kernels without the shortcuts through numba's inside: chosen by itself, and equal to the bit."""
+"""Kernels without internal classes of numba: the fallback is automatic, and its rows are equal to the bit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ print(part_compiler() is None, rows_of(world))
 ANOTHER_NUMBA = "import numba.core.codegen as codegen; del codegen.JITCodeLibrary"
 
 
-def said(code: str, **env: str) -> str:
+def output(code: str, **env: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **env}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -35,16 +35,16 @@ def said(code: str, **env: str) -> str:
 
 @pytest.mark.slow
 def test_a_numba_with_other_classes_plays_the_same_rows():
-    """Where a class inside numba is missing, kernels are its plain functions: every field of every row is the same."""
+    """Where a class of numba is missing, kernels are ordinary functions: every field of every row is the same."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=16, seed=11, num_loc=5, threads=1)
     world.reset()
     for turn in range(20):
         world.step(world.sample_actions(5, turn))
     assert kernels.part_compiler() is not None
-    assert said(PLAY.format(before=ANOTHER_NUMBA)) == f"True {rows_of(world)}"
+    assert output(PLAY.format(before=ANOTHER_NUMBA)) == f"True {rows_of(world)}"
 
 
-def test_the_environment_asks_for_plain_functions():
+def test_the_environment_selects_ordinary_functions():
     """MILKRUN_PLAIN_NJIT=1 makes no parts, and a kernel called from Python computes the same."""
     code = """
 from milkrun.core.kernels import kernel, part_compiler
@@ -53,11 +53,11 @@ def f(x, y):
     return x + 2 * y
 print(part_compiler(), f.is_part, f(4, 3))
 """
-    assert said(code, MILKRUN_PLAIN_NJIT="1") == "None False 10"
+    assert output(code, MILKRUN_PLAIN_NJIT="1") == "None False 10"
 
 
-def test_a_numba_that_was_not_tried_is_tried_out(monkeypatch):
-    """Parts are used if a small one works, else not."""
+def test_parts_are_tried_in_an_untested_version_of_numba(monkeypatch):
+    """Parts are used if a small kernel works as a part."""
     from milkrun.core.parts import PartCompiler
 
     monkeypatch.setattr(kernels, "TRIED", ((0, 1), (0, 2)))
@@ -73,7 +73,7 @@ def test_a_numba_that_was_not_tried_is_tried_out(monkeypatch):
 
 
 def test_one_version_serves_all_whole_numbers():
-    """A constant, an int32 and an int64 at three places call the same compiled version; a flag stays a flag."""
+    """A constant, an int32 and an int64 argument use the same compiled version; a bool uses its own."""
     import numpy as np
     from numba import njit, types
 
@@ -91,7 +91,7 @@ def test_one_version_serves_all_whole_numbers():
 
 @pytest.mark.parametrize("id", milkrun.list_worlds())
 def test_a_default_world_draws_as_usual(id):
-    """What a class states as usual is what its default configuration has, so a first use compiles no other law."""
+    """The default configuration has the values that its class states as usual, so a first use compiles no other law."""
     world = milkrun.make(id, 1, seed=0)
     launcher = world._launcher
     assert launcher.generate(world._table) is launcher._generate_usual

@@ -102,7 +102,7 @@ def test_a_number_of_which_nothing_is_said_is_told() -> None:
     world.reset()
     world.step([0, 0])
     said = re.escape(
-        "row 0: its state cannot be: the kernel `fault` returns 1, which Judged.faults does not list"
+        "row 0: its state is impossible: the kernel `fault` returns 1, which Judged.faults does not list"
         ": write faults = {1: (field, rule), ...}"
     )
     with pytest.raises(BadInstance, match=said):

@@ -1,4 +1,4 @@
-"""Faults of a kernel's author: each is a sentence that names the thing, the file and the line, not pages of numba."""
+"""Faults of a kernel's author: each is a sentence with a name, a file and a line, not numba's pages."""
 
 from __future__ import annotations
 
@@ -28,16 +28,6 @@ def forgotten_constant(w, b, action):
     w.lit[b] += w.brightness * action  # the fault
 
 
-@kernel
-def brightness(w, b, factor):
-    return w.lit[b] * factor
-
-
-@kernel
-def too_few_values(w, b, action):
-    w.lit[b] = brightness(w, b)  # the fault
-
-
 def doubled(x):
     return 2 * x
 
@@ -49,19 +39,13 @@ def plain_function(w, b, action):
 
 @kernel
 def allocation(w, b, action):
-    page = np.zeros(w.side)  # the fault
+    page = np.zeros(3)  # the fault
     w.lit[b] = page[0]
 
 
-@kernel
-def list_inside(w, b, action):
-    page = [action, action]  # the fault
-    w.lit[b] = page[0]
-
-
-@kernel
+@kernel  # the fault
 def unknown_name(w, b, action):
-    w.lit[b] += STEP_OF_A_LAMP  # noqa: F821  # the fault
+    w.lit[b] += STEP_OF_A_LAMP  # noqa: F821
 
 
 @kernel
@@ -82,27 +66,13 @@ def no_such_operation(w, b, action):
 SENTENCES = [
     (misspelt_field, misspelt_field, "Broken has no field 'rewrad': did you mean 'reward'? ({})"),
     (forgotten_constant, forgotten_constant, "Broken has no field 'brightness'... ({})"),
-    (
-        too_few_values,
-        too_few_values,
-        "the kernel 'too_few_values' gives brightness 2 values, which takes (w, b, factor) ({})",
-    ),
-    (
-        plain_function,
-        plain_function,
-        "the kernel 'plain_function' calls doubled, a plain Python function: mark it @kernel ({})",
-    ),
+    (plain_function, plain_function, "a kernel does not compile ({}): Untyped global name 'doubled':..."),
     (
         allocation,
         allocation,
-        "the kernel 'allocation' allocates memory by np.zeros, which it must not: declare a scratch field for it ({})",
+        "a kernel does not compile ({}): it allocates memory, which a kernel must not: write a loop, or declare...",
     ),
-    (
-        list_inside,
-        list_inside,
-        "the kernel 'list_inside' allocates a list, which it must not: declare a scratch field for it ({})",
-    ),
-    (unknown_name, unknown_name, "the kernel 'unknown_name' names 'STEP_OF_A_LAMP', which is defined nowhere... ({})"),
+    (unknown_name, unknown_name, "a kernel does not compile ({}): name 'STEP_OF_A_LAMP' is not defined..."),
     (calls_the_culprit, deep_inside, "Broken has no field 'gaol': did you mean 'goal'? ({})"),
 ]
 
@@ -123,7 +93,7 @@ def place_of(function) -> str:
 
 @pytest.mark.parametrize(("step", "culprit", "sentence"), SENTENCES, ids=[s.py_func.__name__ for s, _, _ in SENTENCES])
 def test_a_fault_of_a_kernel_is_a_sentence(step, culprit, sentence):
-    """The sentence says what, in which file and line; what the compiler said is its cause."""
+    """The sentence has the fault, its file and line; the compiler's message is its cause."""
     world = broken(step)
     with pytest.raises(ConfigError) as met:
         world.step([1])
@@ -133,7 +103,7 @@ def test_a_fault_of_a_kernel_is_a_sentence(step, culprit, sentence):
 
 
 def test_any_other_fault_names_the_line_and_keeps_the_compilers_words():
-    """What nobody foresaw is still one line with a place, and the whole text is the cause."""
+    """It is one line with a place, and the compiler's message is its cause."""
     world = broken(no_such_operation)
     with pytest.raises(ConfigError) as met:
         world.step([1])
@@ -153,7 +123,7 @@ def count_up(w, b):
 
 
 def test_the_innermost_line_and_the_compilers_own_reason_are_given():
-    """Not the line of the caller, nor the way the compiler took to the fault, nor its colours."""
+    """Not the line of the caller, nor the compiler's trace, nor its colours."""
     with pytest.raises(ConfigError) as met:
         broken(too_many_indices).step([1])
     assert str(met.value).startswith(f"a kernel does not compile ({place_of(count_up)}): cannot index array(")
@@ -170,7 +140,7 @@ def test_a_row_map_of_no_kernel_is_refused_by_name():
 
 
 def test_a_world_with_a_broken_kernel_is_refused_again():
-    """A second try says the same: nothing half made is kept."""
+    """A second try raises the same error: no partial result is cached."""
     world = broken(misspelt_field)
     said = []
     for _ in range(2):
@@ -180,7 +150,7 @@ def test_a_world_with_a_broken_kernel_is_refused_again():
     assert said[0] == said[1]
 
 
-def test_a_constant_that_nobody_declared_is_refused():
+def test_an_undeclared_constant_is_refused():
     """constants() of a world may name its declared constants only."""
 
     class Dim(Lantern):
@@ -224,40 +194,35 @@ def calls_who_draws(w, b, action):
     draws_by_numpy(w, b, action)
 
 
-OWN = "rows have streams of their own; write"
-BY_NUMPY = f"the kernel 'draws_by_numpy' draws from np.random ({{}}): {OWN} "
-BY_NUMPY += "integers(row_stream(w, b, PURPOSE), i, low, high)"
+OWN = "rows have streams of their own; draw from row_stream(w, b, PURPOSE) with a function of milkrun.core.rng"
 DRAWS = [
-    (draws_by_numpy, draws_by_numpy, BY_NUMPY),
-    (
-        draws_by_python,
-        draws_by_python,
-        f"the kernel 'draws_by_python' draws from random ({{}}): {OWN} uniform(row_stream(w, b, PURPOSE), i)",
-    ),
-    (
-        draws_by_a_generator,
-        draws_by_a_generator,
-        f"the kernel 'draws_by_a_generator' draws from GENERATOR, of numpy.random ({{}}): {OWN} "
-        "normal(row_stream(w, b, PURPOSE), i)",
-    ),
-    (
-        draws_by_a_function,
-        draws_by_a_function,
-        f"the kernel 'draws_by_a_function' draws from randint, of random ({{}}): {OWN} "
-        "integers(row_stream(w, b, PURPOSE), i, low, high)",
-    ),
-    (calls_who_draws, draws_by_numpy, BY_NUMPY),
+    (draws_by_numpy, draws_by_numpy, "np.random.randint"),
+    (draws_by_python, draws_by_python, "random.random"),
+    (draws_by_a_generator, draws_by_a_generator, "GENERATOR.normal"),
+    (draws_by_a_function, draws_by_a_function, "randint"),
+    (calls_who_draws, draws_by_numpy, "np.random.randint"),
 ]
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
-@pytest.mark.parametrize(("step", "culprit", "sentence"), DRAWS, ids=[s.py_func.__name__ for s, _, _ in DRAWS])
-def test_a_kernel_that_draws_from_a_foreign_generator_is_refused(step, culprit, sentence, debug):
-    """When the world is made, and each time: what it draws from, where, and the draw that a row has instead."""
+@pytest.mark.parametrize(("step", "culprit", "used"), DRAWS, ids=[s.py_func.__name__ for s, _, _ in DRAWS])
+def test_a_kernel_that_draws_from_a_foreign_generator_is_refused(step, culprit, used, debug):
+    """When the world is made, and each time: the generator, its place, and what to use instead."""
     for _ in range(2):
         with pytest.raises(KernelRefused) as met:
             broken(step, debug)
-        assert str(met.value) == sentence.format(place_of(culprit))
+        name = culprit.py_func.__name__
+        assert str(met.value) == f"the kernel {name!r} draws from {used} ({place_of(culprit)}): {OWN}"
+
+
+def test_a_generator_is_refused_without_a_source():
+    """A kernel typed at a prompt has no source to name the line of."""
+    names = {"kernel": kernel, "np": np}
+    exec("@kernel\ndef draws(w, b, action):\n    w.lit[b] = np.random.randint(0, 3)", names)
+    with pytest.raises(
+        KernelRefused, match=r"'draws' draws from a generator of numpy or Python \(<string>\): rows have"
+    ):
+        broken(names["draws"])
 
 
 @kernel
@@ -266,8 +231,10 @@ def chance_of_a_row(w, b, x, y):
 
 
 def test_a_row_map_that_draws_from_a_foreign_generator_is_refused():
-    """A policy is a kernel as any other."""
-    with pytest.raises(KernelRefused, match=r"'chance_of_a_row' draws from np\.random \(test_faults\.py:\d+\)"):
+    """A policy is a kernel like any other."""
+    with pytest.raises(
+        KernelRefused, match=r"'chance_of_a_row' draws from np\.random\.randint \(test_faults\.py:\d+\)"
+    ):
         broken(toys.lantern_step).map_rows(chance_of_a_row)
 
 
@@ -278,7 +245,7 @@ def reads_a_field_called_random(w, b, action):
 
 @pytest.mark.parametrize("debug", [False, True], ids=["compiled", "debug"])
 def test_a_field_may_be_called_random(debug):
-    """Only what is read of numpy is numpy's."""
+    """Only an attribute of numpy is numpy's."""
     world = broken(reads_a_field_called_random, debug, random=state(int32, 4))
     world.random[:] = 9
     world.step([1])
@@ -315,27 +282,23 @@ def root_of_a_row(w, b, action):
 
 
 ROWS = [
-    (counts_by_rows, count_stages, "w.stage[b] == 1"),
-    (doubles_a_row, doubles_a_row, "2 * row"),
-    (raises_a_row, raises_a_row, "w.stage[b] += action"),
-    (root_of_a_row, root_of_a_row, "np.sqrt(w.stage[b])"),
+    (counts_by_rows, count_stages),
+    (doubles_a_row, doubles_a_row),
+    (raises_a_row, raises_a_row),
+    (root_of_a_row, root_of_a_row),
 ]
 
 
-@pytest.mark.parametrize(("step", "culprit", "said"), ROWS, ids=[s.py_func.__name__ for s, _, _ in ROWS])
-def test_arithmetic_on_whole_rows_is_a_sentence(step, culprit, said):
-    """The expression, its own line and what to do instead; compiled."""
+@pytest.mark.parametrize("step", [step for step, _ in ROWS], ids=[step.py_func.__name__ for step, _ in ROWS])
+def test_arithmetic_on_whole_rows_does_not_compile(step):
+    """It would allocate an array: the place and what to do instead."""
     world = broken(step, stage=state(int32, 4))
-    with pytest.raises(KernelRefused) as met:
+    with pytest.raises(KernelRefused, match=r"\(test_faults\.py:\d+\): it allocates memory, .*: write a loop"):
         world.step([1])
-    assert str(met.value) == (
-        f"the kernel {culprit.py_func.__name__!r} computes {said} with whole rows: kernels have no arithmetic on whole "
-        f"rows, write a loop ({place_of(culprit)})"
-    )
 
 
-@pytest.mark.parametrize(("step", "culprit", "said"), ROWS, ids=[s.py_func.__name__ for s, _, _ in ROWS])
-def test_arithmetic_on_whole_rows_is_a_fault(step, culprit, said):
+@pytest.mark.parametrize(("step", "culprit"), ROWS, ids=[step.py_func.__name__ for step, _ in ROWS])
+def test_arithmetic_on_whole_rows_is_a_fault(step, culprit):
     """The same with debug=True, where Python would compare an array with a number and say False."""
     world = broken(step, debug=True, stage=state(int32, 4))
     with pytest.raises(KernelFault, match=r"the whole row stage\[0.*write a loop") as met:

@@ -254,9 +254,13 @@ def test_a_look_is_up_to_date_after(how):
     }
     action[how]()
     expected = {
-        "step": [35, 34], "step rows": [15, 34], "reset": [3, 2], "reset rows": [5, 24], "load": [5, 4],
+        "step": [35, 34],
+        "step rows": [15, 34],
+        "reset": [3, 2],
+        "reset rows": [5, 24],
+        "load": [5, 4],
         "load rows": [5, 24],
-    }  # fmt: skip
+    }
     assert world.observe()["image"][:, 0, 0].tolist() == expected[how]
 
 
@@ -401,7 +405,7 @@ def test_sampling_covers_every_allowed_action_of_every_agent():
 def test_a_type_that_is_none_is_refused_with_the_name_of_the_field():
     """numpy knows neither the field nor the class; here both are named, and the types there are."""
     said = (
-        "Wide: the field 'stage' is of the type 'int31', which is none: there are bool, int8, int16, int32, int64, "
+        "Wide: the field 'stage' has the unknown type 'int31': it must be one of bool, int8, int16, int32, int64, "
         "uint8, float32, float64"
     )
     with pytest.raises(ConfigError, match=f"^{said}$"):

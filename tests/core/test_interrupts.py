@@ -1,7 +1,7 @@
-"""Ctrl-C and other signals: a call is done whole or not at all, wherever an interrupt strikes.
+"""Ctrl-C and other signals: after an interrupted call a world is as before it, as after it, or asks for a reset.
 
-The tests call for SIGINT before one bytecode of a call after the other, in all files of ours that it runs through;
-those marked long leave none out.
+The tests raise SIGINT before one bytecode of a call after the other, in all files of ours that it runs through; those
+marked long leave none out.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core import episodes, interrupts, launcher, memory, sampling, threads, world
+from milkrun.core import episodes, interrupts, launcher, memory, sampling, saving, threads, world
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import kernel
@@ -27,11 +27,11 @@ from tests.core.toys import Convoy, Lantern, rows_of
 
 pytestmark = pytest.mark.usefixtures("interrupts")
 
-OURS = {m.__file__ for m in (world, episodes, memory, threads, interrupts, launcher, sampling)}
+OURS = {m.__file__ for m in (world, episodes, saving, memory, threads, interrupts, launcher, sampling)}
 
 
 def interrupted(call: Callable[[], Any], at: int) -> tuple[bool, int]:
-    """Makes a call and asks for SIGINT before its bytecode number `at`: (whether it came out, bytecodes counted)."""
+    """Makes a call and raises SIGINT before its bytecode number `at`: (whether it came out, bytecodes counted)."""
     count = 0
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -56,36 +56,71 @@ def interrupted(call: Callable[[], Any], at: int) -> tuple[bool, int]:
     return False, count
 
 
-def shown(world: World) -> Any:
-    """All that a user can see of a world."""
+def seen_of(world: World) -> Any:
+    """All rows of a world, and what it keeps of rows that ended."""
     final = {name: array.tobytes() for name, array in world.final.items()}
-    return rows_of(world), final, world.final_rows.tolist(), world.seed, world.num_instances
+    return rows_of(world), final, world.final_rows.tolist(), world.num_instances
 
 
-def strike_everywhere(start: World, call: Callable[[World], Any], stride: int = 1) -> int:
-    """Interrupts a call on copies of a world, before each `stride`-th bytecode; returns how often. After each interrupt
-    the world is as before the call or as after it, and plays on as others do."""
+def strike_everywhere(start: World, call: Callable[[World], Any], stride: int = 1) -> dict[str, int]:
+    """Interrupts a call on copies of a world, before each `stride`-th bytecode: how often the world was as before it,
+    as after it, and in need of a reset. In all cases its memory is sound, and it plays on as others do."""
     done = copy.deepcopy(start)
     call(done)
-    before, after = shown(start), shown(done)
+    before, after = seen_of(start), seen_of(done)
     assert before != after
-    play_on(done)
-    later = shown(done)
-    at = came = 0
+    found = {"before": 0, "after": 0, "reset": 0}
+    at = 0
     while True:
         at += stride
         struck = copy.deepcopy(start)
         out, count = interrupted(lambda world=struck: call(world), at)
         if count < at:
-            return came
+            return found
         assert out, f"the interrupt before bytecode {at} was lost"
-        came += 1
-        seen = shown(struck)
-        assert seen in (before, after), f"half a call: interrupted before bytecode {at}"
-        if seen == before:
-            call(struck)
+        assert_sound(struck)
+        try:
+            struck.observe()
+        except ResetNeeded:
+            found["reset"] += 1
+            assert_asks_for_reset(struck)
+        else:
+            seen = seen_of(struck)
+            assert seen in (before, after), f"half a call: interrupted before bytecode {at}"
+            found["before" if seen == before else "after"] += 1
+        struck.reset(seed=123)
+        fresh = copy.deepcopy(start)
+        fresh.reset(seed=123)
         play_on(struck)
-        assert shown(struck) == later, f"went on otherwise after an interrupt before bytecode {at}"
+        play_on(fresh)
+        assert rows_of(struck) == rows_of(fresh), f"plays otherwise after an interrupt before bytecode {at}"
+
+
+def assert_sound(world: World) -> None:
+    """Rows play instances that exist, and the table of the kernels names the arrays that Python sees."""
+    assert 0 <= world.instance_row.min() and world.instance_row.max() < world.num_instances
+    expected = world._launcher_layout.table(world.num_envs, world.num_instances, world.sizes)
+    for name in world.fields:
+        world._launcher_layout.put(expected, name, getattr(world, name))
+    assert np.array_equal(expected, world._table)
+
+
+def assert_asks_for_reset(world: World) -> None:
+    """Every use of all rows raises, also the second time."""
+    saved = fresh_saved(world)
+    zeros = np.zeros((world.num_envs, *world.action.shape(world.sizes)), world.action.dtype)
+    for use in (lambda: world.step(zeros), world.state_dict, world.sample_actions, world.refuse_unready):
+        with pytest.raises(ResetNeeded, match="an interrupt or an error ended a call"):
+            use()
+    loaded = copy.deepcopy(world)
+    loaded.load_state_dict(saved)
+    play_on(loaded)
+
+
+def fresh_saved(world: World) -> dict[str, np.ndarray]:
+    other = type(world)(world.num_envs, world.config, seed=4, autoreset=world.autoreset)
+    other.reset()
+    return other.state_dict()
 
 
 def play_on(world: World) -> None:
@@ -95,7 +130,8 @@ def play_on(world: World) -> None:
 
 
 def about_to_end(world: World) -> tuple[World, Any]:
-    """The world before a step in which a row ends (or begins anew, one step later), and the actions of that step."""
+    """The world before a step in which a row ends (or begins its next episode, one step later), and the actions of that
+    step."""
     world.reset()
     for turn in range(4000):
         actions = world.sample_actions(3, turn)
@@ -118,33 +154,35 @@ MAKE: dict[str, Callable[[str], World]] = {
 }
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 7])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 13])
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
 @pytest.mark.parametrize("name", ["Lantern", "Convoy", "CVRP", "TruckDrone"])
-def test_a_step_in_which_rows_end_is_done_whole_or_not_at_all(name, mode, stride):
-    """Interrupted anywhere: no row plays on after its end, none is paid twice, none loses its last observation."""
+def test_an_interrupted_step_in_which_rows_end(name, mode, stride):
+    """Interrupted anywhere: no row plays on after its end, and none is half begun."""
     start, actions = about_to_end(MAKE[name](mode))
-    assert strike_everywhere(start, lambda world: world.step(actions), stride) > 100 // stride
+    found = strike_everywhere(start, lambda world: world.step(actions), stride)
+    assert found["before"] and found["reset"]
 
 
-def test_a_step_in_which_no_row_ends_is_done_whole_or_not_at_all():
+def test_an_interrupted_step_in_which_no_row_ends():
     """Also the one after an end in the same step, which clears what the ended rows showed last."""
     start, actions = about_to_end(MAKE["Lantern"]("same_step"))
     start.step(actions)
     assert len(start.final_rows)
-    assert strike_everywhere(start, lambda world: world.step(np.zeros(3, np.int64))) > 20
+    found = strike_everywhere(start, lambda world: world.step(np.zeros(3, np.int64)))
+    assert found["before"] and found["after"] and found["reset"]
 
 
-def test_a_parallel_step_is_done_whole_or_not_at_all():
-    """Two threads, whose scratch is laid anew meanwhile."""
+def test_an_interrupted_step_by_two_threads():
+    """Their scratch memory is allocated meanwhile."""
     start, actions = about_to_end(MAKE["Lantern"]("same_step"))
     start.threads = 2
-    assert strike_everywhere(start, lambda world: world.step(actions), 101) > 5
+    strike_everywhere(start, lambda world: world.step(actions), 101)
 
 
 @pytest.mark.parametrize("how", ["plain", "seeded", "some rows", "given", "shared", "drawn again", "first"])
-def test_a_reset_is_done_whole_or_not_at_all(how):
-    """Drawn or given instances, own or shared, before and after: adopted, keyed and begun together."""
+def test_an_interrupted_reset(how):
+    """Drawn or given instances, own or shared, before and after."""
     start = Lantern(3, seed=2)
     if how != "first":
         shared = {"goal": [9, 8], "instance_row": [0, 1, 0]}
@@ -159,18 +197,19 @@ def test_a_reset_is_done_whole_or_not_at_all(how):
         "drawn again": lambda world: world.reset(),
         "first": lambda world: world.reset(),
     }[how]
-    assert strike_everywhere(start, call, stride=3) > 20
+    strike_everywhere(start, call, stride=3)
 
 
-def test_loading_is_done_whole_or_not_at_all():
-    """What was saved shares instances, the world it comes into does not."""
+def test_an_interrupted_load():
+    """The saved rows share instances, those of the world do not."""
     kept = Lantern(3, seed=5)
     kept.reset(instance={"goal": [9, 8], "instance_row": [0, 1, 0]})
     kept.step([1, 2, 1])
     saved = kept.state_dict()
     start = Lantern(3, seed=2)
     start.reset()
-    assert strike_everywhere(start, lambda world: world.load_state_dict(saved), stride=3) > 20
+    found = strike_everywhere(start, lambda world: world.load_state_dict(saved), stride=3)
+    assert found["before"] and found["reset"]
 
 
 @kernel
@@ -178,18 +217,45 @@ def light_one(w, b, x, i):
     return 1
 
 
-def test_playing_out_is_done_whole_or_not_at_all():
+def test_interrupted_playing_out_is_done_whole_or_not_at_all():
     """The steps of all rows are one compiled call."""
     start = Lantern(3, config=Lantern.Config(max_steps=40), seed=2)
     start.reset()
-    assert strike_everywhere(start, lambda world: world.play_out(light_one), stride=3) > 20
+    assert not strike_everywhere(start, lambda world: world.play_out(light_one), stride=3)["reset"]
 
 
-def test_an_exception_of_any_handler_waits():
-    """An alarm that raises something else, in the midst of a step: it comes out, and the step is whole."""
+def test_only_the_rows_of_an_interrupted_call_need_a_reset(monkeypatch):
+    """Other rows are saved and played on; a reset of the interrupted ones, one after the other, mends the world."""
+    world, calm = Lantern(3, seed=2), Lantern(3, seed=2)
+    for w in (world, calm):
+        w.reset()
+    whole = world._play
+
+    def strike(*args: Any) -> int:
+        whole(*args)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("the signal was lost")
+
+    monkeypatch.setattr(world, "_play", strike)
+    with pytest.raises(KeyboardInterrupt):
+        world.step([1, 1], rows=[0, 2])
+    monkeypatch.undo()
+    with pytest.raises(ResetNeeded, match="reset rows 0, 2 first"):
+        world.step([1, 1, 1])
+    for w in (world, calm):
+        w.step([1], rows=[1])
+    saved, expected = (w.state_dict(rows=[1]) for w in (world, calm))
+    assert all(np.array_equal(saved[name], expected[name]) for name in saved)
+    world.reset(rows=[0])
+    with pytest.raises(ResetNeeded, match="reset row 2 first"):
+        world.observe()
+    world.reset(rows=[2])
+    play_on(world)
+
+
+def test_an_exception_of_any_handler_is_an_interrupt():
+    """An alarm that raises something else, in the midst of a step: it comes out, and the rows ask for a reset."""
     start, actions = about_to_end(MAKE["Lantern"]("same_step"))
-    done = copy.deepcopy(start)
-    done.step(actions)
 
     def ring(number: int, frame: Any) -> None:
         raise TimeoutError("too late")
@@ -203,10 +269,12 @@ def test_an_exception_of_any_handler_waits():
         del start._begin
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert shown(start) == shown(done)
+    assert_asks_for_reset(start)
+    start.reset()
+    play_on(start)
 
 
-# -- laws that may be what was interrupted ---------------------------------------------------------------------------
+# -- laws written in Python -----------------------------------------------------------------------------------------
 
 
 class Fickle(Lantern):
@@ -214,70 +282,70 @@ class Fickle(Lantern):
 
     amends_instances = True
     refuses: BaseException | None = None
-    asked = 0
 
     def amend_instances(self, rows: np.ndarray) -> None:
-        self.asked += 1
+        self.goal[self.instance_row[rows]] = 3 + self.stream[rows, 2]
         if self.refuses is not None:
             raise self.refuses
-        self.goal[self.instance_row[rows]] = 3 + self.stream[rows, 2]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ConfigError("no such place")], ids=["interrupt", "error"])
 @pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_a_law_that_was_interrupted_is_asked_again_by_the_next_call(mode, error):
-    """It is not run again at once, since it may never end; the rows that wait for it play only when it answers."""
-    world, calm = (Fickle(2, seed=0, autoreset=mode) for _ in range(2))
-    for w in (world, calm):
-        w.reset()
-        w.step([2, 1])
-        if mode == "next_step":
-            w.step([1, 1])
-    world.refuses = error
-    asked = world.asked
-    for _ in range(2):
-        with pytest.raises(type(error)):
-            world.step([1, 1])
-    assert world.asked == asked + 2
-    world.refuses = None
-    calm.step([1, 1])
-    assert rows_of(world) == rows_of(calm)
-    assert world.final_rows.tolist() == calm.final_rows.tolist()
-
-
-@pytest.mark.parametrize("mode", ["same_step", "next_step"])
-def test_an_interrupt_before_the_law_does_not_run_it(mode, monkeypatch):
-    """It strikes when the compiled step is done: the law is asked by the next call, where it can be interrupted."""
-    world, calm = (Fickle(2, seed=0, autoreset=mode) for _ in range(2))
-    for w in (world, calm):
-        w.reset()
-        w.step([2, 1])
-        if mode == "next_step":
-            w.step([1, 1])
-    asked, record = world.asked, "_record_ended" if mode == "same_step" else "_record_due"
-    whole = getattr(world, record)
-
-    def strike(rows: np.ndarray) -> None:
-        monkeypatch.undo()
-        signal.raise_signal(signal.SIGINT)
-        whole(rows)
-
-    monkeypatch.setattr(world, record, strike)
-    with pytest.raises(KeyboardInterrupt):
+def test_rows_whose_law_ends_a_step_need_a_reset(mode, error):
+    """The law of the next episode is interrupted or refuses when the step has been played."""
+    world = Fickle(2, seed=0, autoreset=mode)
+    world.reset()
+    world.step([2, 1])
+    if mode == "next_step":
         world.step([1, 1])
-    assert world.asked == asked
-    calm.step([1, 1])
-    assert rows_of(world) == rows_of(calm)
-    assert world.asked == asked + 1
+    world.refuses = error
+    with pytest.raises(type(error)):
+        world.step([1, 1])
+    world.refuses = None
+    with pytest.raises(ResetNeeded, match="reset rows 0, 1 first"):
+        world.step([1, 1])
+    world.reset()
+    play_on(world)
 
 
-def test_a_reset_lets_a_failed_beginning_go():
-    """A world whose law failed is not stuck: its rows are begun anew, by another episode."""
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConfigError("no such place")], ids=["interrupt", "error"])
+@pytest.mark.parametrize("given", [False, True])
+def test_a_reset_whose_law_ends_it_changes_nothing(given, error):
+    """Interrupted or refused, the rows play on with the instances that they have, drawn or given."""
+    world = Fickle(2, seed=0)
+    world.reset(instance={"goal": [7], "instance_row": [0, 0]} if given else None)
+    world.step([1, 1])
+    before = seen_of(world)
+    world.refuses = error
+    for how in ({}, {"seed": 9}, {"rows": [1]}):
+        if given and "rows" in how:
+            continue  # rows that play given instances draw none
+        with pytest.raises(type(error)):
+            world.reset(**how)
+        assert seen_of(world) == before
+        assert_sound(world)
+    world.step([1, 1])
+    world.refuses = None
+    world.reset()
+    assert world.goal.tolist() == [4, 4] and not world.given.any()
+
+
+def test_a_law_that_is_interrupted_anywhere_leaves_the_reset_undone_or_asks_for_another():
+    """At every bytecode of a reset that a Python law takes part in."""
+    start = Fickle(3, seed=2)
+    start.reset(instance={"goal": [9, 8], "instance_row": [0, 1, 0]})
+    start.step([1, 2, 1])
+    found = strike_everywhere(start, lambda world: world.reset(), stride=3)
+    assert found["before"] and found["reset"]
+
+
+def test_a_world_whose_first_reset_failed_still_needs_one():
+    """A law that refuses the first reset leaves nothing to be stepped."""
     world = Fickle(2, seed=0)
     world.refuses = ConfigError("no such place")
     with pytest.raises(ConfigError):
         world.reset()
-    with pytest.raises(ResetNeeded):
+    with pytest.raises(ResetNeeded, match="before the first reset"):
         world.step([1, 1])
     world.refuses = None
     world.reset(seed=4)

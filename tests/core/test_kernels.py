@@ -1,4 +1,4 @@
-"""The launcher: when it uses threads, that no result depends on them, scratch, legality, and what a cache key knows."""
+"""The launcher: its threads, scratch and legality, and what its cache keys depend on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import milkrun
 from milkrun.core.cache import compile_module
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import KERNEL_OPTIONS, kernel
-from milkrun.core.memory import address_of, apart
+from milkrun.core.memory import address_of, padded_slots
 from milkrun.core.threads import Entry
 from milkrun.core.world import World
 from tests.core.toys import Glider, Lantern, Sorter, Turnstile, rolled, rows_of
@@ -24,7 +24,7 @@ from tests.core.toys import Glider, Lantern, Sorter, Turnstile, rolled, rows_of
 
 @pytest.fixture
 def threads(monkeypatch):
-    """Sets how many threads big batches use, and puts everything back afterwards."""
+    """Sets the number of threads of big batches, and restores it afterwards."""
     monkeypatch.delenv("MILKRUN_NUM_THREADS", raising=False)
     yield milkrun.set_num_threads
     milkrun.set_num_threads(None)
@@ -32,7 +32,7 @@ def threads(monkeypatch):
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What the step entry of lanterns was asked: "serial", or the number of pieces of a parallel call."""
+    """The calls of the step entry of lanterns: "serial", or the number of pieces of a parallel call."""
     seen: list[object] = []
     stepped(2, threads=1)
     entry = stepped(2, threads=2)._launcher.step
@@ -54,8 +54,8 @@ def stepped(num_envs: int, **options: object) -> Lantern:
 
 @pytest.mark.parametrize("form", ["int64", "int32", "read-only", "every second", "swapped"])
 def test_actions_of_every_form_are_played_alike(threads, form):
-    """Several threads copy plain int64 actions themselves; what cannot be copied so is copied before, to the same
-    rows, and nobody's array is written to."""
+    """Several threads copy plain int64 actions themselves; other actions are copied before, to the same rows, and no
+    array of the caller is written."""
     threads(2)
     rng = np.random.default_rng(5)
     one, two = (milkrun.make("milkrun/CVRP-v0", 2048, num_loc=6, seed=4, threads=k) for k in (1, 2))
@@ -110,7 +110,7 @@ def test_stepping_some_rows_counts_only_those(threads, calls):
 
 
 def test_the_environment_sets_the_thread_count(threads, monkeypatch):
-    """MILKRUN_NUM_THREADS holds until set_num_threads says otherwise; None goes back to it."""
+    """MILKRUN_NUM_THREADS counts until set_num_threads sets another number; None restores it."""
     monkeypatch.setenv("MILKRUN_NUM_THREADS", "5")
     assert milkrun.get_num_threads() == 5
     threads(3)
@@ -176,7 +176,7 @@ def test_a_slice_made_alone_gives_the_same_bits(thousand, num_envs, first_row, t
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_scratch_belongs_to_a_thread(threads):
-    """Rows sort 700 numbers in 17 kB of work space; threads that shared it would spoil each other's order."""
+    """Rows sort 700 numbers in 17 kB of work space; threads that shared it would corrupt each other's order."""
     world = Sorter(400, seed=1, threads=threads)
     world.reset()
     ranks = np.arange(400) * 7 % 700
@@ -191,7 +191,7 @@ def test_scratch_belongs_to_a_thread(threads):
 def test_work_spaces_of_threads_share_no_cache_line():
     """Slots begin 128 bytes apart or more, at multiples of it, whatever their size; all is zero at first."""
     for shape in ((), (1,), (3, 7), (700,)):
-        pages = apart(np.dtype(np.int32), 3, shape)
+        pages = padded_slots(np.dtype(np.int32), 3, shape)
         starts = [address_of(pages[k : k + 1]) for k in range(3)]
         assert pages.shape == (3, *shape) and not pages.any()
         assert all(start % 128 == 0 for start in starts)
@@ -311,7 +311,7 @@ def test_the_cache_key_follows_modules(key, caller):
 
 
 def test_a_world_class_defined_twice_works_twice():
-    """A notebook cell run again defines the same class anew: the same compiled code serves both."""
+    """A notebook cell that runs twice defines the class twice: both share the compiled code."""
     again = type("Lantern", (Lantern,), {"__doc__": "the same once more"})
     world = again(2, seed=3)
     world.reset()
@@ -320,7 +320,7 @@ def test_a_world_class_defined_twice_works_twice():
 
 
 def test_the_first_call_may_come_from_several_threads_at_once(monkeypatch, tmp_path):
-    """Whoever comes first compiles; the others wait and then run the same code."""
+    """One thread compiles; the others wait and then run the same code."""
     monkeypatch.setenv("MILKRUN_CACHE_DIR", str(tmp_path))
     source = "@njit(**OPTIONS)\ndef double(lo, hi, slot):\n    return 2 * hi\n"
     from numba import njit
@@ -405,7 +405,7 @@ def test_code_that_one_caller_drops_is_there_for_another():
 
 
 def test_kernels_make_no_machine_code_of_their_own():
-    """They are linked into their callers, as they were translated."""
+    """They are linked into their callers before they are optimised."""
     quarter(8.0)
     made = [compiled for k in (half, quarter) for compiled in k.overloads.values()]
     assert made

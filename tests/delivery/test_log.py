@@ -37,13 +37,18 @@ def test_worked_sound_episode():
     recorder = worked(*WORKED_SOUND)
     events = recorder.events()
     assert points(events) == [
-        ("drone_0", "release", 0, 0, -1), ("drone_0", "load", 1, 1, 0), ("drone_0", "served", 8, 8, 0),
+        ("drone_0", "release", 0, 0, -1),
+        ("drone_0", "load", 1, 1, 0),
+        ("drone_0", "served", 8, 8, 0),
         ("drone_0", "landed", 10, 10, -1),
-    ]  # fmt: skip
+    ]
     assert brief(recorder.gantt()) == [
-        ("truck_0", "wait", 0, 10, 0), ("drone_0", "hover", 0, 1, -1), ("drone_0", "fly_out", 1, 4, 0),
-        ("drone_0", "wait_open", 4, 8, 0), ("drone_0", "return", 8, 10, -1),
-    ]  # fmt: skip
+        ("truck_0", "wait", 0, 10, 0),
+        ("drone_0", "hover", 0, 1, -1),
+        ("drone_0", "fly_out", 1, 4, 0),
+        ("drone_0", "wait_open", 4, 8, 0),
+        ("drone_0", "return", 8, 10, -1),
+    ]
     bars = recorder.gantt()
     assert bars["energy"] == pytest.approx([0, 0.02, 0.28, 0.112, 0.16])
     assert bars["x0"] == pytest.approx([0, 0, 0, 0.5, 0.5]) and bars["x1"] == pytest.approx([0, 0, 0.5, 0.5, 0.1])
@@ -107,9 +112,11 @@ def test_a_wreck_lies():
     config = ALONE.replace(battery_rule="off", battery_rate=4.0, num_customers=2, num_drones=2)
     recorder = worked(config, on_line(0.5, 0.6, demand=0.5), [[7, 0, 0], [0, 2, 0], [0, 0, 0], [0, 0, 0]])
     assert brief(recorder.gantt())[1:] == [
-        ("drone_0", "hover", 0, 1, -1), ("drone_0", "fly_out", 1, 2, 0), ("drone_0", "crashed", 2, 4, -1),
+        ("drone_0", "hover", 0, 1, -1),
+        ("drone_0", "fly_out", 1, 2, 0),
+        ("drone_0", "crashed", 2, 4, -1),
         ("drone_1", "onboard", 0, 4, -1),
-    ]  # fmt: skip
+    ]
 
 
 def test_bars_of_another_goal_stand_apart():
@@ -129,9 +136,12 @@ def test_conflict_and_illegal():
     config = TruckDroneConfig(num_drones=2, num_customers=1)
     _, events = replay(config, on_line(0.5), [[7, 0, 2], [8, 0, 0], [0, 2, 2]])
     assert points(events) == [
-        ("drone_1", "illegal", 0, 0, -1), ("drone_0", "release", 0, 0, -1), ("drone_1", "release", 1, 1, -1),
-        ("drone_0", "load", 2, 2, 0), ("drone_1", "conflict", 2, 2, 0),
-    ]  # fmt: skip
+        ("drone_1", "illegal", 0, 0, -1),
+        ("drone_0", "release", 0, 0, -1),
+        ("drone_1", "release", 1, 1, -1),
+        ("drone_0", "load", 2, 2, 0),
+        ("drone_1", "conflict", 2, 2, 0),
+    ]
     assert brief(events)[-2:] == [("drone_0", "fly_out", 2, 3, 0), ("drone_1", "hover", 2, 3, -1)]
 
 

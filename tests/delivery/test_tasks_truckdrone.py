@@ -156,7 +156,7 @@ FORGERIES = [
     (lambda e: doubled(e, "release"), "drone_0 release at 0: is out already"),
     (lambda e: without(e, "release"), "drone_0 hover at 0: is onboard"),
     (lambda e: without(e, "load"), "drone_0 fly_out at 1: no parcel"),
-    (lambda e: without(e, "wait_open"), "drone_0 wait_open at 5: does not follow what came before"),
+    (lambda e: without(e, "wait_open"), "drone_0 wait_open at 5: does not follow the event before"),
     (lambda e: without(e, "wait"), "drone_0 hover at 0: comes before the truck's step"),
     (lambda e: changed(e, "wait", x1=0.1), "truck_0 wait at 0: moves"),
     (lambda e: changed(e, "fly_out", x1=0.3), "drone_0 fly_out at 1: is faster than 0.2 a step"),

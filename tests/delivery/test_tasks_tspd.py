@@ -87,15 +87,22 @@ BROKEN = {
     "truck after drone": ((SOUND[0], (2, 3, 4, (1,))), 1, "the truck drives to node 1, which is covered"),
     "truck to its drone": (((0, 3, 1, (2, 1)),), 0, "the truck drives to node 1, which is covered"),
     "meeting where the drone is": (
-        ((0, 1, 1, ()),), 0, "the truck cannot end at node 1, which the drone covers meanwhile",
+        ((0, 1, 1, ()),),
+        0,
+        "the truck cannot end at node 1, which the drone covers meanwhile",
     ),
     "stop twice": (((0, 3, 4, (1, 2, 1)),), 0, "the truck drives to node 1, which is covered"),
     "covered end, drone aboard": ((SOUND[0], (2, 1, -1, ())), 1, "the truck drives to node 1, which is covered"),
     "back to its start, drone aboard": (
-        ((0, 1, -1, ()), (1, 1, -1, (2,))), 1, "the truck drives to node 1, which is covered",
+        ((0, 1, -1, ()), (1, 1, -1, (2,))),
+        1,
+        "the truck drives to node 1, which is covered",
     ),
-    "home too early": (((0, 1, -1, ()), (1, 0, -1, ())), 1,
-                       "the truck drives to node 0, which is covered and others are not"),
+    "home too early": (
+        ((0, 1, -1, ()), (1, 0, -1, ())),
+        1,
+        "the truck drives to node 0, which is covered and others are not",
+    ),
     "out again after the end": ((*SOUND, (0, 1, -1, ())), 3, "the truck drives to node 1, which is covered"),
     "home again after the end": ((*SOUND, (0, 0, -1, (0,))), 3, "the truck drives to node 0, which is covered"),
     "end named as two stops": (((0, 2, 1, (2, 2)),), 0, "the truck drives to node 2, which is covered"),
@@ -103,7 +110,7 @@ BROKEN = {
     "unknown node": ((*SOUND, (0, 5, -1, ())), 3, "node 5 does not exist, nodes are 0..4"),
     "unknown drone node": (((0, 1, -2, ()),), 0, "node -2 does not exist, nodes are 0..4"),
     "unknown stop": (((0, 1, -1, (-1,)),), 0, "node -1 does not exist, nodes are 0..4"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("plan", "index", "rule"), BROKEN.values(), ids=BROKEN)

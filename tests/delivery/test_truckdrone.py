@@ -169,7 +169,7 @@ def test_a_given_route_may_lie_anywhere():
         ({"drone_speed": 1.0}, "drone_speed = 1.0: battery_rule 'safe' needs more than truck_speed = 1.0"),
         ({"battery_margin": 0.9}, "battery_margin = 0.9: must be in 1..1000.0"),
         ({"tw_width": (0.3, 0.2)}, r"tw_width = \(0.3, 0.2\): the smaller share comes first"),
-        ({"rules": "published", "tw_law": "band"}, "tw_law = 'band': the rules 'published' know no"),
+        ({"rules": "published", "tw_law": "band"}, "tw_law = 'band': the rules 'published' have no"),
     ],
 )
 def test_a_bad_option_is_refused_by_name(options: dict[str, Any], words: str):

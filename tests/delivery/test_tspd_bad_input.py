@@ -35,11 +35,11 @@ WORLD = {"locs": PLACES, "c_truck": COSTS, "c_drone": COSTS}
         ({"c_drone": changed(COSTS, (1, 2, 1), np.nan)}, "row 1: c_drone[2, 1] = nan: must be finite"),
         (
             {"c_truck": changed(COSTS, (1, 2, 2), 4)},
-            "row 1: c_truck[2, 2] = 4.0: the way from a node to itself costs 0",
+            "row 1: c_truck[2, 2] = 4.0: the cost from a node to itself is 0",
         ),
         (
             {"c_drone": changed(COSTS, (0, 1, 1), 2)},
-            "row 0: c_drone[1, 1] = 2.0: the way from a node to itself costs 0",
+            "row 0: c_drone[1, 1] = 2.0: the cost from a node to itself is 0",
         ),
         ({"locs": changed(PLACES, (1, 2, 0), 1e31)}, "row 1: locs[2, 0] = 1e+31: must be within -1e+30..1e+30"),
         ({"c_truck": changed(COSTS, (0, 1, 2), 1e35)}, "row 0: c_truck[1, 2] = 1e+35: must be <= 1e+34"),

@@ -126,11 +126,11 @@ INSTANCE_FAULTS = [
     ({"L6": "1"}, 6, "'1' is not within 2..10001"),
     ({"L6": "10002"}, 6, "'10002' is not within 2..10001"),
     ({"L6": "9" * 5000}, 6, f"'{'9' * 37}...' is not within 2..10001"),
-    ({"L6": "5"}, 11, "the file ends where the x of node 4 should stand; line 6 counts '5'"),
+    ({"L6": "5"}, 11, "the file ends before the x of node 4; line 6 counts '5'"),
     ({"L6": "3"}, 11, "'0.0' is left over; line 6 counts '3'"),
     ({"L9": "3.0 loc1"}, 9, "'loc1' is not a number"),
     ({"L9": "3.0 1e31 loc1"}, 9, "'1e31' is not within -1e+30..1e+30"),
-    ({"L11": "0.0 4.0"}, 11, "the file ends where the name of node 3 should stand; line 6 counts '4'"),
+    ({"L11": "0.0 4.0"}, 11, "the file ends before the name of node 3; line 6 counts '4'"),
     ({"L11": "0.0 4.0 loc3 loc4"}, 11, "'loc4' is left over; line 6 counts '4'"),
     ({"L8": "#MAXFLY"}, 8, "'#MAXFLY' has no value"),
     ({"L8": "#MAXFLY far"}, 8, "'far' is not a number"),
@@ -176,7 +176,7 @@ def test_a_directive_without_the_end_of_its_line_may_be_cut(stored):
 PLAN_FAULTS = [
     ({"L2": "four"}, 2, "'four' is not a whole number"),
     ({"L2": "-1"}, 2, "'-1' is not within 0..20002"),
-    ({"L2": "5"}, 7, "the file ends where the start of operation 4 should stand; line 2 counts '5'"),
+    ({"L2": "5"}, 7, "the file ends before the start of operation 4; line 2 counts '5'"),
     ({"L2": "3"}, 7, "'4' is left over; line 2 counts '3'"),
     ({"L2": "#4"}, 2, "'#4' is a directive, which has no meaning in a plan"),
     ({"L5": "0 2 x 0"}, 5, "'x' is not a whole number"),
@@ -185,7 +185,7 @@ PLAN_FAULTS = [
     ({"L5": "0 2 6 0"}, 5, "'6' is not within -1..5"),
     ({"L6": "2 4 -1 1 6"}, 6, "'6' is not within 0..5"),
     ({"L6": "2 4 -1 -1"}, 6, "'-1' is not within 0..10001"),
-    ({"L7": "4 0 5 1"}, 7, "the file ends where an internal node of operation 3 should stand; line 7 counts '1'"),
+    ({"L7": "4 0 5 1"}, 7, "the file ends before an internal node of operation 3; line 7 counts '1'"),
     ({"L4": "1 1 -1 0"}, 4, "'1' does not chain: the plan starts at 0"),
     ({"L6": "3 4 -1 1 3"}, 6, "'3' does not chain: the operation before ended at 2"),
     ({"L7": "4 3 5 0"}, 7, "'3' is where the plan ends, which must be 0"),
@@ -222,7 +222,7 @@ def test_a_file_that_is_not_there_or_empty(tmp_path, load):
     with pytest.raises(FormatError, match=r"absent\.txt: cannot be read"):
         load(tmp_path / "absent.txt")
     (tmp_path / "empty.txt").write_text("")
-    with pytest.raises(FormatError, match=r"empty\.txt, line 1: the file ends where the (truck|number)"):
+    with pytest.raises(FormatError, match=r"empty\.txt, line 1: the file ends before the (truck|number)"):
         load(tmp_path / "empty.txt")
 
 

@@ -17,9 +17,13 @@ def test_an_instance_is_one_row_of_a_world():
     """Its fields have a row axis, and a row without it makes the same problem, factors unknown."""
     row = SQUARE.fields()
     assert {name: array.shape for name, array in row.items()} == {
-        "locs": (1, 3, 2), "c_truck": (1, 3, 3), "c_drone": (1, 3, 3), "max_fly": (1,), "no_visit": (1, 3),
+        "locs": (1, 3, 2),
+        "c_truck": (1, 3, 3),
+        "c_drone": (1, 3, 3),
+        "max_fly": (1,),
+        "no_visit": (1, 3),
         "forbid": (1, 3),
-    }  # fmt: skip
+    }
     again = TSPDInstance.of_row("again", {name: array[0] for name, array in row.items()})
     assert again == dataclasses.replace(SQUARE, truck_factor=None, drone_factor=None)
 

@@ -24,14 +24,26 @@ def test_operations_chart_and_figures_of_a_plan():
     assert world.operations() == [(0, 1, 3, ()), (1, 2, -1, ()), (2, 0, -1, ())]
     assert world.ops[0, :4].tolist() == [[0, 1, 3], [1, 2, -1], [2, 0, -1], [-1, -1, -1]]
     assert world.events() == [
-        ("truck", "drive", 0, 10, 0, 1), ("truck", "wait", 10, 25, 1, 1), ("truck", "drive", 25, 35, 1, 2),
+        ("truck", "drive", 0, 10, 0, 1),
+        ("truck", "wait", 10, 25, 1, 1),
+        ("truck", "drive", 25, 35, 1, 2),
         ("truck", "drive", 35, 55, 2, 0),
-        ("drone", "fly", 0, 15, 0, 3), ("drone", "fly", 15, 25, 3, 1), ("drone", "aboard", 25, 55, 1, 0),
-    ]  # fmt: skip
+        ("drone", "fly", 0, 15, 0, 3),
+        ("drone", "fly", 15, 25, 3, 1),
+        ("drone", "aboard", 25, 55, 1, 0),
+    ]
     assert world.kpis() == {
-        "makespan": 55, "truck_drive": 40, "truck_wait": 15, "drone_fly": 25, "drone_wait": 0, "operations": 3,
-        "by_drone": 1, "by_truck": 2, "truck_only": 60, "saving": 1 - 55 / 60,
-    }  # fmt: skip
+        "makespan": 55,
+        "truck_drive": 40,
+        "truck_wait": 15,
+        "drone_fly": 25,
+        "drone_wait": 0,
+        "operations": 3,
+        "by_drone": 1,
+        "by_truck": 2,
+        "truck_only": 60,
+        "saving": 1 - 55 / 60,
+    }
 
 
 def test_a_waiting_drone_shows_in_the_chart():

@@ -4,7 +4,7 @@ Each such part stands between two comments, `<!-- fields milkrun/TSP-v0 -->` and
 
     python -m tests.docs.generated
 
-Nobody edits it by hand: `test_docs.py` fails when a page says something else than the code.
+Do not edit it by hand: `test_docs.py` fails when a page differs from the code.
 """
 
 from __future__ import annotations

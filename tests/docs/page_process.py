@@ -1,8 +1,8 @@
-"""Runs programs, each in a process of its own that need not load the large packages again: a fork of this one.
+"""Runs programs in forks of this process, which has loaded the large packages.
 
-Started by test_docs.py. Each line of standard input is a JSON list: the folder to run in, the file that takes what the
-program says, its arguments. The answer is a line with its exit code. Nothing of Milkrun is loaded here, and nothing
-starts threads which compute: compiling rl4co's local search would, so it stays Python.
+Started by test_docs.py. Each line of standard input is a JSON list: the working folder, the file for the program's
+output, its arguments. The reply is a line with its exit code. This process loads nothing of Milkrun and starts no
+compute threads: compiling rl4co's local search would, so it stays Python.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from importlib.util import find_spec
 LARGE = ("gymnasium", "scipy", "matplotlib.pyplot", "torch", "torchrl.envs", "torchrl.objectives", "rl4co.envs")
 
 
-def play(folder: str, said: str, arguments: list[str]) -> None:
+def play(folder: str, output: str, arguments: list[str]) -> None:
     """A script, or a module after -m, as the main program."""
-    out = os.open(said, os.O_WRONLY | os.O_CREAT)
+    out = os.open(output, os.O_WRONLY | os.O_CREAT)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.chdir(folder)
@@ -44,7 +44,7 @@ if __name__ == "__main__":
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)
     config.DISABLE_JIT = before
-    gc.freeze()  # what is here already is not looked at, hence not copied, in the forks
+    gc.freeze()  # the forks do not scan, hence not copy, these objects
     for line in sys.stdin:
         program = multiprocessing.get_context("fork").Process(target=play, args=json.loads(line))
         program.start()

@@ -1,8 +1,8 @@
-"""The pages tell the truth: their code runs, their commands exist, their generated parts are what the code says now.
+"""Runs the code and the commands of the pages, and compares their generated parts with the code.
 
-A page is one program: all its `python` blocks, in order, in a process of its own, each on the lines it has in the page,
-so that a traceback names the page's own line. Of some pages a reader copies a single block: there each begins with
-nothing but the names of an empty script. What a page claims it asserts, so a page that no longer holds fails here.
+A page is one program: all its `python` blocks, in order, in a separate process, each at its lines in the page, so that
+a traceback has the line of the page. On some pages each block stands alone and begins with the names of an empty
+script. A page asserts its claims, so a page that is no longer true fails here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OPTIONAL = {
     "pettingzoo": r"pettingzoo",
     "msgpack": r"tcp://|\"auto_start\": True",
 }
-"""Packages that not every environment has, and how a program shows that it needs them."""
+"""Optional packages, and the pattern by which a program is known to need each."""
 FROM_DAT = ROOT / "docs" / "from-dat.md"
 ALONE = [ROOT / "README.md", ROOT / "docs" / "use-it-with.md", FROM_DAT]
 """Pages whose blocks stand alone."""
@@ -51,10 +51,9 @@ smoke.stableparallel_test = lambda n_envs, gym: stableparallel_test(n_envs // 8,
 smoke.test_tianshou_env = lambda args: test_tianshou_env(type(args)(n_envs=args.n_envs // 2, steps=40), **small)
 """
 }
-"""Of pages that show calls of minutes: what makes the same calls short, run first; tianshou is not compiled."""
-KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown"}
+"""Code run before pages whose calls take minutes: it makes the same calls short; tianshou is not compiled."""
+KINDS = {"python": "run", "console": "commands", "text": "shown", "bibtex": "shown", "mermaid": "shown"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>[^\n`]*)$", re.MULTILINE)
-CORE = ROOT / "src" / "milkrun" / "core"
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -75,7 +74,7 @@ def program(page: Path) -> str:
 
 
 def one_by_one(page: Path) -> str:
-    """A program that runs each block as a `__main__` of its own, all in one process: the packages take long to load."""
+    """A program that runs each block as its own `__main__`, all in one process, since packages take long to load."""
     parts = ["\n" * first + "\n".join(block) + "\n" for first, block in blocks(page, "python")]
     return (
         "import sys, types\n"
@@ -86,12 +85,12 @@ def one_by_one(page: Path) -> str:
 
 
 def environment() -> dict[str, str]:
-    """With the milkrun that this test sees."""
+    """Environment variables with which a child imports the same milkrun."""
     return {**os.environ, "PYTHONPATH": str(Path(milkrun.__file__).parents[1])}
 
 
 def run(command: list[str], folder: Path, seconds: float = 540) -> subprocess.CompletedProcess[str]:
-    """In a folder of its own."""
+    """Runs a command in a folder."""
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=seconds)
 
 
@@ -102,7 +101,7 @@ class Forks:
         self.process: subprocess.Popen[str] | None = None
 
     def run(self, arguments: list[str], folder: Path) -> tuple[int, str]:
-        """The exit code and what was said. A process that gave no answer is ended, and the next call starts another."""
+        """The exit code and the output. A process that does not answer is ended, and the next call starts another."""
         if self.process is None:
             command = [sys.executable, str(Path(__file__).with_name("page_process.py"))]
             self.process = subprocess.Popen(
@@ -124,7 +123,7 @@ class Forks:
         return code, said.read_text()
 
     def close(self) -> None:
-        """With all that it started."""
+        """Ends the process and its children."""
         if self.process is not None:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.communicate()
@@ -148,7 +147,7 @@ def missing_packages(source: str) -> list[str]:
     "page", [p for p in PAGES if blocks(p, "python")], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_the_code_of_a_page_runs(page, tmp_path, forks):
-    """And every assertion in it holds."""
+    """Without a failed assertion."""
     if page in ALONE:
         play(page, tmp_path, FEWER.get(page, ""))
     else:
@@ -160,19 +159,19 @@ def test_the_code_of_a_page_runs(page, tmp_path, forks):
 @pytest.mark.timeout(3700)
 @pytest.mark.parametrize("page", FEWER, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs_as_written(page, tmp_path):
-    """With as many environments and steps as it shows."""
+    """With all environments and steps of the page."""
     play(page, tmp_path, seconds=3600)
 
 
 def play(page, tmp_path, first="", seconds=540):
-    """Runs the blocks of a page that stand alone, after `first`, in a new process: some of them start others."""
+    """Runs the blocks of a page that stand alone, after `first`, in a new process, since some start processes."""
     script = written(first + one_by_one(page), page, tmp_path)
     done = run([sys.executable, "-W", "error::DeprecationWarning:__main__", script], tmp_path, seconds)
     assert done.returncode == 0, done.stderr
 
 
 def written(source: str, page: Path, folder: Path) -> str:
-    """The path of a script, unless it needs what is not installed."""
+    """The path of a script; skips the test if a package that it needs is not installed."""
     if absent := missing_packages(source):
         pytest.skip(f"{page.name} needs {', '.join(absent)}")
     script = folder / f"{page.stem.replace('-', '_').lower()}.py"
@@ -185,13 +184,13 @@ def test_a_block_that_stands_alone_makes_its_worlds_known(page):
     """Gymnasium knows a world after `import milkrun`, in this very block, or by an id that begins with `milkrun:`."""
     for first, block in blocks(page, "python"):
         source = "\n".join(block)
-        asked = re.search(r"gymnasium\.make\w*\(\s*[\"']milkrun/", source)
-        assert not asked or re.search(r"^(import|from) milkrun\b", source, re.MULTILINE), f"{page.name}, line {first}"
+        makes = re.search(r"gymnasium\.make\w*\(\s*[\"']milkrun/", source)
+        assert not makes or re.search(r"^(import|from) milkrun\b", source, re.MULTILINE), f"{page.name}, line {first}"
 
 
 @pages
 def test_every_block_is_of_a_known_kind(page):
-    """A block spelt `py`, or indented, would never be run and nobody would notice."""
+    """A block spelt `py`, or indented, would silently never be run."""
     opening = list(FENCE.finditer(page.read_text()))[::2]
     assert {fence["kind"] for fence in opening} <= KINDS.keys()
     assert not any(fence["indent"] for fence in opening)
@@ -206,7 +205,7 @@ def commands() -> list[str]:
 @pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
 @pytest.mark.parametrize("command", commands())
 def test_a_command_shown_works(command, tmp_path, forks):
-    """`bench` and `demo`, which take long, and `simulate`, which waits, are only asked if they know these options."""
+    """`bench` and `demo`, which take long, and `simulate`, which waits, only parse their options."""
     words = shlex.split(command)[1:]
     if words[0] in ("bench", "demo", "simulate"):
         words.append("--help")
@@ -243,16 +242,17 @@ def test_every_registered_world_has_a_page():
         assert name in menu
 
 
-def test_the_architecture_page_names_every_file_of_core():
-    """And no file that is not there."""
-    _, table = (ROOT / "docs" / "architecture.md").read_text().split("## The files of `core`")
-    named = set(re.findall(r"^\| `(\w+\.py)` \|", table, re.MULTILINE))
-    assert named == {path.name for path in CORE.glob("*.py")} - {"__init__.py"}
+@pytest.mark.parametrize("page", [p for p in PAGES if p != FROM_DAT], ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page):
+    """As `core/world.py`: a path from the root of the repository, the package or the tests; from-dat.md names DAT's."""
+    named = set(re.findall(r"`([\w-]+/[\w/.-]+\.(?:py|md))`", page.read_text()))
+    folders = (ROOT, ROOT / "src" / "milkrun", ROOT / "tests", ROOT / "src")
+    assert [name for name in sorted(named) if not any((folder / name).exists() for folder in folders)] == []
 
 
 @pages
 def test_no_page_names_a_place_outside_the_repository(page):
-    """Neither a folder of somebody's machine nor working papers; links between pages are checked by mkdocs."""
+    """Neither a folder of a machine nor working papers; mkdocs checks links between pages."""
     text = page.read_text()
     assert not re.search(r"(?<![\w.:/])/(work|root|home|tmp|usr|opt|mnt|Users)\b", text)
     assert not re.search(r"(?<!\]\()\.\./|\bshared/|\bspecs?/|\bseeds/", text)

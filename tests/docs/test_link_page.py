@@ -11,8 +11,7 @@ pytest.importorskip("msgpack")
 
 from milkrun.core.errors import ConfigError, LinkError
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.link.channel import Patience
-from milkrun.tracking.link.client import Link
+from milkrun.tracking.link.client import Link, Patience
 from milkrun.tracking.link.server import Server
 from tests.docs.generated import ROOT
 from tests.tracking.link_tools import PLENTY, SMALL, Hosted, frame
@@ -105,7 +104,7 @@ def beside(row, count, **options):
 CASES = {
     "no simulator listens there. Start": lambda host, tmp_path: connect(free_port()),
     "is taken": taken,
-    "asks for a token": token(""),
+    "requires a token": token(""),
     "wrong token": token("a trout, a long one"),
     "speaks version 2": listens(frame({"type": "challenge", "proto": 2, "nonce": bytes(16), "auth": False})),
     "SSH": listens(b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5\r\n"),

@@ -29,9 +29,14 @@ def command(config: Any, action: Any) -> np.ndarray:
         legal = wish.shape == (4,) and np.isfinite(wish).all() and (np.abs(wish) <= 1).all()
         return wish * VELOCITY_UNITS if legal else np.zeros(4)
     moves = [
-        (config.forward, 0, 0, 0), (config.backward, 0, 0, 0), (0, config.left, 0, 0), (0, config.right, 0, 0),
-        (0, 0, 0, -config.ccw), (0, 0, 0, -config.cw), (0, 0, 0, 0),
-    ]  # fmt: skip
+        (config.forward, 0, 0, 0),
+        (config.backward, 0, 0, 0),
+        (0, config.left, 0, 0),
+        (0, config.right, 0, 0),
+        (0, 0, 0, -config.ccw),
+        (0, 0, 0, -config.cw),
+        (0, 0, 0, 0),
+    ]
     return np.array(moves[int(action) if action in range(config.action_dim) else 6], float)
 
 

@@ -7,7 +7,7 @@ judges. `drive` plays one sim step of all vehicles in a state dict that belongs 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -28,7 +28,6 @@ HALT = (0.5, 2.0)  # seconds
 
 KINDS = ("sedan", "compact", "suv", "van", "bus", "truck", "motorcycle", "pedestrian")
 LENGTHS = (4.6, 3.4, 4.6, 5.9, 12.0, 8.0, 2.1, 0.5)
-WIDTHS = (1.8, 1.5, 1.9, 2.0, 2.5, 2.5, 0.7, 0.5)
 PEDESTRIAN = KINDS.index("pedestrian")
 
 Row = dict[str, Any]
@@ -49,51 +48,6 @@ def wrap(angle: float) -> float:
 
 
 # Roads
-
-
-def road_fields(nodes: Sequence[Sequence[float]], roads: Sequence[tuple[int, int]], half: float, open_ends=()) -> Row:
-    """A town of these roads without boxes; road k is the edges 2k and 2k+1, `open_ends` are nodes where cars vanish."""
-    xy = np.array(nodes, float)
-    edge = [pair for a, b in roads for pair in ((a, b), (b, a))]
-    length = [math.dist(xy[a], xy[b]) for a, b in edge]
-    town: Row = {
-        "n_box": 0,
-        "box_pos": np.zeros((0, 3)),
-        "box_half": np.zeros((0, 3)),
-        "box_yaw": np.zeros(0),
-        "n_node": len(xy),
-        "node_xy": xy,
-        "n_edge": len(edge),
-        "edge": np.array(edge),
-        "edge_len": np.array(length),
-        "edge_dir": np.array([(xy[b] - xy[a]) / d for (a, b), d in zip(edge, length)]),
-        "road_half": half,
-    }
-    out = [[e for e, (a, _) in enumerate(edge) if a == i] for i in range(len(xy))]
-    town["guarded"] = np.array([i not in open_ends and not is_bend(town, out[i]) for i in range(len(xy))])
-    town["edge_cut"] = np.array([[zone(town, e, i, out[i], i in open_ends) for i in edge[e]] for e in range(len(edge))])
-    nexts = [[n for n in out[b] if n != e ^ 1] or out[b] for e, (_, b) in enumerate(edge)]
-    nexts = [[] if edge[e][1] in open_ends else ways for e, ways in enumerate(nexts)]
-    town["edge_ways"] = np.array([len(ways) for ways in nexts])
-    town["edge_next"] = np.array([ways + [0] * (6 - len(ways)) for ways in nexts])
-    return town
-
-
-def is_bend(town: Row, out: Sequence[int]) -> bool:
-    """Two roads meet and go on in nearly the same direction."""
-    return len(out) == 2 and math.pi - abs(turn_angle(town, out[0], out[1])) < 0.6
-
-
-def zone(town: Row, e: int, node: int, out: Sequence[int], open_end: bool) -> float:
-    """Metres of edge e at this node that belong to the node."""
-    half, length = town["road_half"], town["edge_len"][e]
-    if open_end:
-        return 0.0
-    if not town["guarded"][node]:
-        return min(2.0, 0.25 * length)
-    pairs = [(p, q) for p in out for q in out if p < q]
-    narrowest = min((abs(turn_angle(town, p, q)) for p, q in pairs), default=math.pi)
-    return min(max(half + 2, (half + 1) / math.tan(narrowest / 2)), 0.4 * length)
 
 
 def turn_angle(town: Row, e: int, to: int) -> float:
@@ -141,11 +95,6 @@ class Curve:
         """By Gauss's rule of three points: what cars take it for."""
         ends = self.pace((1 - math.sqrt(0.6)) / 2) + self.pace((1 + math.sqrt(0.6)) / 2)
         return (5 * ends + 8 * self.pace(0.5)) / 18
-
-    def true_length(self) -> float:
-        """By Gauss's rule of 16 points on eight equal parts."""
-        x, weight = np.polynomial.legendre.leggauss(16)
-        return sum(w * self.pace((part + (z + 1) / 2) / 8) for part in range(8) for z, w in zip(x, weight)) / 16
 
 
 def curve_over(town: Row, e: int, to: int, offset: float) -> Curve:

@@ -163,7 +163,7 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
     assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["best", "", "median", ""]
     assert driven(figure.axes[0]) == [[0, 0], [0, 30], [30, 60], [60, 0]]
     told = legend(figure)
-    assert {"never set down", "not served", "time window"} < set(told)
+    assert {"never dropped off", "not served", "time window"} < set(told)
     assert not {"waits", "could ride until"} & set(told)
 
 

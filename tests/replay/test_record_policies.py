@@ -256,7 +256,7 @@ def test_only_a_policy_plays_only_a_world_is_played():
     """A number is no policy, and none of these is a world."""
     world = milkrun.make("milkrun/CVRP-v0", 2, num_loc=5)
     world.reset()
-    with pytest.raises(ConfigError, match="a policy is a function of a world that gives its actions, not a int"):
+    with pytest.raises(ConfigError, match="a policy is a function of a world that returns its actions, not a int"):
         record(world, 3)
     with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
         record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))

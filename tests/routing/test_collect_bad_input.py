@@ -371,8 +371,14 @@ ONLY_3 = [False, False, False, True]
 BINS = {"waste": [0, 0.5, 1, 0.3], "max_waste": 1.0}
 PRIZES = {"prize": [0, 10, 10, 1]}
 HELD = {"expected0": [0, 0.5, 0.5, 0.3], "real_waste": [0, 0.5, 0.7, 0.3], "max_waste": 1.0, "capacity": 1.0}
-WEEK = {"initial_waste": [0, 0.5, 1, 0.3], "daily_fill": [[0, 0.1, 0, 0]] * 2, "fill_mean": [0] * 4,
-        "fill_std": [0] * 4, "max_waste": 1.0, "capacity": 1.0}  # fmt: skip
+WEEK = {
+    "initial_waste": [0, 0.5, 1, 0.3],
+    "daily_fill": [[0, 0.1, 0, 0]] * 2,
+    "fill_mean": [0] * 4,
+    "fill_std": [0] * 4,
+    "max_waste": 1.0,
+    "capacity": 1.0,
+}
 TIMES = {"time_windows": [[0, 20], [0, 20], [0, 6], [0, 20]], "service_time": [0, 1, 1, 1], "speed": [1.0]}
 
 # world, options, instance, actions played, the illegal one, its reason
@@ -388,19 +394,42 @@ REASONS = {
     "too long": ("VRPP", {}, {**PRIZES, "max_length": 11}, (1,), 2, "too long"),
     "too long at once": ("SCWCVRP", {}, {**HELD, "max_length": 9}, (), 2, "too long"),
     "must-go": ("VRPP", {}, {**PRIZES, "must_go": ONLY_3}, (1,), 0, "depot closed by must-go 3"),
-    "must-go at the start": ("WCVRP", {}, {**BINS, "capacity": 1.6, "must_go": ONLY_3}, (), 0,
-                             "depot closed by must-go 3"),
-    "must-go at the depot": ("CWCVRP", {}, {**BINS, "capacity": 1.0, "must_go": ONLY_3}, (1, 0), 0,
-                             "depot closed by must-go 3"),
+    "must-go at the start": (
+        "WCVRP",
+        {},
+        {**BINS, "capacity": 1.6, "must_go": ONLY_3},
+        (),
+        0,
+        "depot closed by must-go 3",
+    ),
+    "must-go at the depot": (
+        "CWCVRP",
+        {},
+        {**BINS, "capacity": 1.0, "must_go": ONLY_3},
+        (1, 0),
+        0,
+        "depot closed by must-go 3",
+    ),
     "must-go of the morning": ("SDWCVRP", {"horizon": 2, "must_go": "level"}, WEEK, (), 0, "depot closed by must-go 2"),
     "too late": ("VRPP", {"time_windows": True}, {**PRIZES, **TIMES}, (1,), 2, "too late"),
-    "too late home": ("CVRPP", {"time_windows": True},
-                      {**PRIZES, **TIMES, "weight": [0, 1, 1, 1], "capacity": 9,
-                       "time_windows": [[0, 12], [0, 20], [0, 20], [0, 20]]}, (1,), 2, "too late"),
+    "too late home": (
+        "CVRPP",
+        {"time_windows": True},
+        {
+            **PRIZES,
+            **TIMES,
+            "weight": [0, 1, 1, 1],
+            "capacity": 9,
+            "time_windows": [[0, 12], [0, 20], [0, 20], [0, 20]],
+        },
+        (1,),
+        2,
+        "too late",
+    ),
     "no such node": ("VRPP", {}, PRIZES, (), 4, "out of range 0..3"),
     "below the depot": ("SDWCVRP", {"horizon": 2}, WEEK, (), -1, "out of range 0..3"),
     "padding": ("CWCVRP", {}, {**BINS, "capacity": 1.0, "n_nodes": 3}, (), 3, "out of range 0..2"),
-}  # fmt: skip
+}
 
 
 def one_row(fields):
@@ -445,9 +474,14 @@ OWN = {
     "WCVRP": {**KM, "waste": [0, 0.9, 0.9, 0.9]},
     "CWCVRP": {**KM, "waste": [0, 0.9, 0.9, 0.9]},
     "SCWCVRP": {**KM, "expected0": [0, 0.9, 0.9, 0.9], "real_waste": [0, 0.9, 0.9, 0.9]},
-    "SDWCVRP": {**KM, "initial_waste": [0, 0.9, 0.9, 0.9], "daily_fill": np.zeros((7, 4)), "fill_mean": np.zeros(4),
-                "fill_std": np.zeros(4)},
-}  # fmt: skip
+    "SDWCVRP": {
+        **KM,
+        "initial_waste": [0, 0.9, 0.9, 0.9],
+        "daily_fill": np.zeros((7, 4)),
+        "fill_mean": np.zeros(4),
+        "fill_std": np.zeros(4),
+    },
+}
 """A rectangle of 3 km by 4."""
 
 

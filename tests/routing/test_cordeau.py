@@ -66,10 +66,15 @@ def test_fields_are_one_row_of_a_world(small):
     """Every array has a leading axis of one row; the duration is one number a row."""
     fields = small.fields()
     assert {name: (value.shape, value.dtype.name) for name, value in fields.items()} == {
-        "locs": ((1, 5, 2), "float32"), "demand": ((1, 5), "int64"), "capacity": ((1, 2), "int64"),
-        "time_windows": ((1, 5), "float64"), "window_open": ((1, 5), "float64"), "service_time": ((1, 5), "float64"),
-        "max_ride_time": ((1, 2), "float64"), "max_route_duration": ((1,), "float64"),
-    }  # fmt: skip
+        "locs": ((1, 5, 2), "float32"),
+        "demand": ((1, 5), "int64"),
+        "capacity": ((1, 2), "int64"),
+        "time_windows": ((1, 5), "float64"),
+        "window_open": ((1, 5), "float64"),
+        "service_time": ((1, 5), "float64"),
+        "max_ride_time": ((1, 2), "float64"),
+        "max_route_duration": ((1,), "float64"),
+    }
     assert with_(small, dist=np.zeros((5, 5))).fields()["dist"].shape == (1, 5, 5)
 
 
@@ -173,7 +178,7 @@ def test_save_refuses_what_the_format_cannot_say(tmp_path, small, fields, said):
         (lines(L7="5 1.000 2.000 3 0 0 100"), 7, "the depot has service time 3 and load 0"),
         (lines(L7="5 1.000 2.001 0 0 0 100"), 7, "the day ends at"),
         (lines(L7="5 1.000 2.000 0 0 1 100"), 7, "must open alike"),
-        (lines(L7="5 1.000 2.000 0 0 0 101"), 7, "the end close no later"),
+        (lines(L7="5 1.000 2.000 0 0 0 101"), 7, "the end must close no later"),
         (lines(L1="2 2 100 2 30"), 4, "request 2 cannot be served even alone: capacity"),
         (lines(L1="2 2 100 3 5"), 3, "request 1 cannot be served even alone: ride"),
         (lines(L1="2 2 15 3 30"), 3, "request 1 cannot be served even alone: duration"),

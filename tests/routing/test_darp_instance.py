@@ -15,10 +15,16 @@ from milkrun.routing.instances import DARPInstance
 def one_request(**changed):
     """Depot (0,0) [0,100], one rider from (3,0) to (10,0) [50,60], ride 20, duration 100."""
     fields = {
-        "name": "one", "locs": [[0, 0], [3, 0], [10, 0]], "demand": [0, 1, -1], "capacity": [1],
-        "time_windows": [100, 100, 60], "window_open": [0, 0, 50], "service_time": [0, 0, 0], "max_ride_time": [20],
+        "name": "one",
+        "locs": [[0, 0], [3, 0], [10, 0]],
+        "demand": [0, 1, -1],
+        "capacity": [1],
+        "time_windows": [100, 100, 60],
+        "window_open": [0, 0, 50],
+        "service_time": [0, 0, 0],
+        "max_ride_time": [20],
         "max_route_duration": 100,
-    }  # fmt: skip
+    }
     return DARPInstance(**{**fields, **changed})
 
 

@@ -166,9 +166,16 @@ def test_no_row_begins_without_an_action():
     """A ride of 9 within 9 - 9e-5 from a pickup open for a moment: either limit is broken by less than the tolerance,
     both together by more. It is refused, or it can be played; a live row with an empty mask is neither."""
     edge = DARPInstance(
-        name="edge", locs=[[0, 0], [1, 0], [10, 0]], demand=[0, 1, -1], capacity=[1], window_open=[0, 50, 0],
-        time_windows=[200, 50, 200], service_time=[0, 0, 0], max_ride_time=[9 - 9e-5], max_route_duration=100,
-    )  # fmt: skip
+        name="edge",
+        locs=[[0, 0], [1, 0], [10, 0]],
+        demand=[0, 1, -1],
+        capacity=[1],
+        window_open=[0, 50, 0],
+        time_windows=[200, 50, 200],
+        service_time=[0, 0, 0],
+        max_ride_time=[9 - 9e-5],
+        max_route_duration=100,
+    )
     with contextlib.suppress(BadInstance):
         assert DARP.from_instances([edge]).action_mask[0].any()
 

@@ -61,7 +61,7 @@ BOTH = [
     ("visited", (0, 4), True, "visited[4] = True: its rider was not picked up"),
     ("visited", (0, 1), False, "picked_up_by_current[1] = True: the pickup is not visited"),
     ("picked_up_by_current", (0, 2), True, "picked_up_by_current[2] = True: is no pickup"),
-    ("picked_up_by_current", (0, 1), False, "current_node = 1: the vehicle is there, but has not its rider"),
+    ("picked_up_by_current", (0, 1), False, "current_node = 1: the vehicle is there, but its rider is not aboard"),
     ("current_node", 0, 3, "current_node = 3: the vehicle is there, but it is not visited"),
     ("current_agent", 0, 1, "vehicle_finished[0] = False: must be True before the active vehicle"),
     ("vehicle_finished", (0, 0), True, "current_agent = 0: the active vehicle is finished"),
@@ -93,7 +93,7 @@ CLASSIC = [
     ("n_nodes", 0, 3, "demand[3] = 1: padding has no riders"),
     ("tight_close", (0, 3), np.inf, "tight_close[3] = inf: must not be after"),
     ("tight_open", (0, 3), -5.0, "tight_open[3] = -5.0: must not be before"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_impossible_state_is_refused_by_name(rule, name, at, value, said):
 
 def test_a_rider_of_two_vehicles_is_refused():
     """Classic: picked up by a vehicle that is gone and not set down; only `deadlines` knows stranded riders."""
-    said = {"deadlines": None, "classic": "the rider was picked up and is nowhere"}
+    said = {"deadlines": None, "classic": "the rider was picked up, but is neither aboard nor dropped off"}
     for rule, words in said.items():
         world = world_aboard(rule)
         arrays = arrays_of(world)

@@ -53,7 +53,7 @@ def test_world_and_checker_that_disagree_raise(file, monkeypatch):
     """A checker that charges 1 less, and one that lets a full truck pass."""
     instance = read(file(CVRP))
     monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *a, **k: (np.array([17.0]), {}, None))
-    with pytest.raises(MilkrunError, match="objective -18 to the world, -17 to the checker"):
+    with pytest.raises(MilkrunError, match="objective -18 in the world, -17 in the checker"):
         replay(instance, [[1], [2, 3]])
     monkeypatch.setattr(tasks.CVRP, "check", lambda *a, **k: (np.array([True]), [None]))
     with pytest.raises(MilkrunError, match=r"over capacity: 10 \+ 5 > 10.*the checker 'valid'"):
@@ -92,7 +92,7 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
     [
         ([[1, 2]], math.inf, "cost is inf, expected a finite number, or None"),
         ([[1, 2]], "18", "cost is '18', expected a finite number, or None"),
-        ([[1, 1.7]], 18, "route 1 names 1.7, which is not a node number"),
+        ([[1, 1.7]], 18, "route 1 has 1.7, which is not a node number"),
         ([[1], 2], 18, "route 2 is a int, expected a list of node numbers"),
         ("12", 18, "routes are lists of node numbers, one a route, not a str"),
     ],

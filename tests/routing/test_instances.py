@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.cli.solve_many import split
+from milkrun.cli.solve_families import split
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.render.recorder import EpisodeRecorder
 from milkrun.routing.instances import read, read_solution, replay, write
@@ -306,7 +306,7 @@ def test_instances_that_differ_are_not_equal(file):
 def test_what_no_file_can_say_is_not_written(file, tmp_path):
     """TSPLIB has no unrounded plane distance, so nothing is written rather than something else."""
     unrounded = dataclasses.replace(read(file(TSP)), metric="euclid")
-    with pytest.raises(ConfigError, match="square: a TSP file of that name cannot say metric 'euclid'"):
+    with pytest.raises(ConfigError, match="square: a TSP file of that name cannot hold metric 'euclid'"):
         write(unrounded, tmp_path / "no.tsp")
     with pytest.raises(ConfigError, match="T4: a Solomon file needs `locs` and `vehicles`"):
         write(dataclasses.replace(read(file(SOLOMON)), vehicles=None), tmp_path / "no.tsp")

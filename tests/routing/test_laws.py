@@ -176,7 +176,7 @@ def test_a_hook_for_a_depot_does_without_roads(folder):
     moved = type("Moved", (kind,), hook)
     town = {"map_name": "oneway", "map_path": str(folder), "num_loc": 3}
     assert (moved(**town).generate(2, seed=1)["depot"] == 0).all()
-    with pytest.raises(ConfigError, match="'oneway' knows no way from any depot but its own"):
+    with pytest.raises(ConfigError, match="'oneway' has no distances from other depots"):
         moved(**town, metric="matrix").generate(2)
 
 

@@ -13,7 +13,7 @@ import pytest
 from milkrun.core.errors import ConfigError, MapError
 from milkrun.routing.distance import great_circle
 from milkrun.routing.maps import BIN_M3, EUR_PER_KG, EUR_PER_KM, KG_PER_M3, available_maps, load_map
-from milkrun.routing.maps.search import BUNDLED
+from milkrun.routing.maps.files import BUNDLED
 from tests.routing.map_files import DEGREES, GEO, KM, ROADS, put
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -201,7 +201,7 @@ def test_what_a_map_lacks_is_said(tmp_path):
     town = load_map("t", put(tmp_path, "t.csv", KM))
     with pytest.raises(MapError, match="drawn in kilometres"):
         town.degrees  # noqa: B018
-    with pytest.raises(MapError, match=r"no distance matrix: put t\.dist\.csv beside it"):
+    with pytest.raises(MapError, match=r"no distance matrix: put t\.dist\.csv next to it"):
         town.matrix()
     with pytest.raises(MapError, match="no stream 'glas'; did you mean 'glass'"):
         town.filter("glas")

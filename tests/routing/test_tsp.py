@@ -274,5 +274,5 @@ def test_padding_in_a_tour_to_be_improved_is_refused():
         wrong = {**saved, name: tour.astype(np.int32)}
         if name == "tour":
             wrong["pos"] = np.argsort(tour, axis=1).astype(np.int32)
-        with pytest.raises(BadInstance, match=rf"row 0: {name}\[4\] = 3: padding stands behind the tour"):
+        with pytest.raises(BadInstance, match=rf"row 0: {name}\[4\] = 3: padding follows the tour"):
             world.load_state_dict(wrong)

@@ -1,9 +1,11 @@
-"""Policies that workers import, a cluster of several raylets on this machine, and a look at what is left of one."""
+"""Policies that workers import, a cluster of several raylets on this machine, and functions that find its processes."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -12,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 import milkrun
-from milkrun.scale.cluster import _end, _processes_of
 from milkrun.solvers import evaluate, nearest
 
 WORLDS = {
@@ -43,14 +44,14 @@ def gated(gate):
 
 
 def lost_at_row_700(world):
-    """Raises at the third step of row 700, whoever else is in the batch."""
+    """Raises at the third step of row 700, whatever other rows are in the batch."""
     if ((world.stream[:, 1] == 700) & (world.i == 2)).any():
         raise ValueError("no way out of here")
     return nearest(world)
 
 
 def local(world_id, policy, episodes, rows, seed, config):
-    """What the call on a cluster must give."""
+    """The result that the call on a cluster must give."""
     return evaluate(milkrun.make(world_id, rows, config=config), policy, episodes, seed)
 
 
@@ -67,7 +68,7 @@ def same(a, b) -> bool:
 @contextmanager
 def cluster_of(folder: Path, *cpus: int):
     """A Ray cluster of real raylets on this machine, loopback only: the head has the first number of CPUs."""
-    os.environ.setdefault("RAY_worker_niceness", "0")  # the tests wait for them
+    os.environ.setdefault("RAY_worker_niceness", "0")  # the tests wait for the workers
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
@@ -83,7 +84,8 @@ def cluster_of(folder: Path, *cpus: int):
         yield cluster
         cluster.shutdown()
     finally:
-        _end(_processes_of(folder))  # of nodes that did not come up
+        for pid in processes(str(folder)):  # of nodes that did not come up
+            kill(pid)
         if usual is None:
             del os.environ["RAY_TMPDIR"]
         else:
@@ -106,36 +108,21 @@ def raylet_of(node) -> int:
 
 
 def at_work(raylets: list[int], title: str) -> list[int]:
-    """The processes of these raylets that play a shard of this call just now: Ray names them after their task."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(f"ray::{title}".encode()):
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                found += [int(entry.name)] if parent in raylets else []
-        except OSError:
-            continue
-    return found
+    """The processes of these raylets that run a shard of this call: Ray names them after their task."""
+    return processes(f"^ray::{re.escape(title)}", "-P", ",".join(map(str, raylets)))
 
 
-def running_in(folder: Path) -> list[str]:
-    """Command lines of processes that know this folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
-        except OSError:
-            continue
-        if str(folder).encode() in line and int(entry.name) != os.getpid():
-            found.append(line.replace(b"\0", b" ").decode()[:200])
-    return found
+def processes(pattern: str, *options: str) -> list[int]:
+    """The numbers of other processes whose command line matches."""
+    found = subprocess.run(["pgrep", *options, "-f", "--", pattern], stdout=subprocess.PIPE, text=True).stdout.split()
+    return [int(pid) for pid in found if int(pid) != os.getpid()]
 
 
-def wait_until(true, seconds=180.0):
-    """Looks often until something holds, and says whether it did."""
+def wait_until(condition, seconds=180.0):
+    """Polls a condition; whether it became true in time."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        if true():
+        if condition():
             return True
         time.sleep(0.01)
     return False

@@ -12,7 +12,7 @@ import pytest
 from milkrun import scale
 from milkrun.core.errors import ConfigError, MilkrunError, MissingExtra, RegistryError, ScaleError
 from milkrun.scale import cluster
-from milkrun.scale.solve import _one_by_one
+from milkrun.scale.solve import _split
 from milkrun.solvers import add_policy, nearest, policies
 from tests.scale.helpers import WORLDS
 
@@ -30,7 +30,7 @@ def no_ray(monkeypatch):
     def started(*_):
         raise AssertionError("Ray was started")
 
-    monkeypatch.setattr(cluster, "_own", started)
+    monkeypatch.setattr(cluster, "_local_ray", started)
 
 
 @pytest.mark.parametrize(
@@ -72,14 +72,14 @@ def test_a_policy_of_this_process_alone_is_refused(monkeypatch):
     """`add_policy` tells this process, not the workers."""
     monkeypatch.setattr(policies, "_added", {})
     add_policy(CVRP, "mine", lambda seed: nearest)
-    with pytest.raises(ConfigError, match="was added in this process alone"):
+    with pytest.raises(ConfigError, match="was added in this process only"):
         evaluate(policy="mine")
 
 
 def test_an_unreachable_address_is_named_in_time():
-    """A port nobody listens on: far below the fifteen seconds that a caller waits at most."""
+    """A port on which nothing listens: far below the fifteen seconds that a caller waits at most."""
     began = time.monotonic()
-    with pytest.raises(ScaleError, match=r"address='127\.0\.0\.1:9': nobody listens there"):
+    with pytest.raises(ScaleError, match=r"address='127\.0\.0\.1:9': nothing listens there"):
         evaluate(address="127.0.0.1:9")
     assert time.monotonic() - began < 15
 
@@ -126,9 +126,9 @@ assert "ray" not in sys.modules
 def test_instances_that_are_solved_again_are_these():
     """Four rows play two instances: one task each, with its own; a number or a single row is that of all."""
     given = {"locs": np.arange(20.0).reshape(2, 5, 2), "n_nodes": [5, 4], "capacity": 3, "instance_row": [0, 1, 1, 0]}
-    tasks = _one_by_one(given)
+    tasks = _split(given)
     assert [int(task["n_nodes"][0]) for task in tasks] == [5, 4, 4, 5]
     assert [task["locs"].tolist() for task in tasks] == [given["locs"][[b]].tolist() for b in (0, 1, 1, 0)]
     assert {task["capacity"].tolist() for task in tasks} == {3}
     with pytest.raises(MilkrunError, match="instance_row = 2: there are 2 instances"):
-        _one_by_one({**given, "instance_row": [0, 2]})
+        _split({**given, "instance_row": [0, 2]})

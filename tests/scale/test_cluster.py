@@ -1,4 +1,4 @@
-"""The law on a real Ray cluster of several raylets: the bits of one process, whoever dies in between."""
+"""Calls on a real Ray cluster of several raylets give the bits of one process, whichever processes are killed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from tests.scale.helpers import (
     local,
     lost_at_row_700,
     patiently,
+    processes,
     raylet_of,
-    running_in,
     same,
     slowly,
     wait_until,
@@ -46,7 +46,7 @@ TITLE = f"CVRP by {SLOW}"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A head and two nodes, of 2, 2 and 1 CPUs, and this process connected; nothing of it may be left afterwards."""
+    """A head and two nodes, of 2, 2 and 1 CPUs, with this process connected. Afterwards nothing of it may remain."""
     folder = Path("/tmp") / f"mr-test-{os.getpid()}"  # sockets need a short path
     memory = set(os.listdir("/dev/shm"))
     before = os.environ.get("RAY_AUTH_MODE")
@@ -55,7 +55,7 @@ def cluster(tmp_path_factory):
         with cluster_of(folder, 2, 2, 1) as made, connected(made.address):
             made.wait_for_nodes()
             yield made
-        assert wait_until(lambda: not running_in(folder))
+        assert wait_until(lambda: not processes(str(folder)))
         assert {name for name in set(os.listdir("/dev/shm")) - memory if "ray" in name or "plasma" in name} == set()
     finally:
         if before is None:
@@ -121,7 +121,7 @@ def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tm
     title = "CVRP by tests.scale.helpers:gated"
     gate = tmp_path / "gate"
 
-    def disturb(ended):  # all workers wait for the gate, so whoever is killed is at work
+    def disturb(ended):  # all workers wait for the gate, so a killed one is at work
         try:
             assert wait_until(lambda: at_work([raylet_of(extra)], title) and at_work(others, title))
             kill(at_work(others, title)[0])
@@ -139,7 +139,7 @@ def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tm
 
 @pytest.mark.long
 def test_twenty_killed_workers_change_no_bit(cluster, undisturbed):
-    """At random times, whoever is at work."""
+    """Workers are killed at random times while they run a shard."""
     count = 0
 
     def disturb(ended):

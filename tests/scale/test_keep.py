@@ -19,7 +19,7 @@ from milkrun import scale
 from milkrun.core.errors import ConfigError, FormatError, ScaleError
 from milkrun.core.references import refer
 from milkrun.routing.cvrp import CVRP
-from milkrun.scale.keep import Kept
+from milkrun.scale.shard_store import ShardStore
 from milkrun.solvers import solve
 
 KEY = {"kind": "test", "seed": 1, "config": {"num_loc": 5, "side": 1.0}}
@@ -31,7 +31,7 @@ def content(k):
 
 
 def opened(folder, **changes):
-    return Kept(folder, {**KEY, **changes})
+    return ShardStore(folder, {**KEY, **changes})
 
 
 @pytest.fixture
@@ -159,8 +159,8 @@ def test_a_second_caller_is_refused_and_a_dead_one_is_not_waited_for(folder):
         pass
     holder = f"""
 import sys
-from milkrun.scale.keep import Kept
-Kept({str(folder)!r}, {KEY!r}).__enter__()
+from milkrun.scale.shard_store import ShardStore
+ShardStore({str(folder)!r}, {KEY!r}).__enter__()
 print("held", flush=True)
 sys.stdin.read()
 """

@@ -1,9 +1,9 @@
-"""A Ray of the call's own: it listens to this machine alone, and nothing of it is left, also after Ctrl-C."""
+"""A local Ray listens on loopback only and leaves no process, after Ctrl-C and after the death of its caller."""
 
 from __future__ import annotations
 
-import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from milkrun.scale import cluster
-from milkrun.scale.cluster import PREFIX, _processes_of, _root, _runs
-from tests.scale.helpers import local, running_in, slowly, wait_until
+from milkrun.scale.cluster import FOLDER_PREFIX
+from tests.scale.helpers import local, processes, slowly, wait_until
 
 COMMAND = [
     "eval",
@@ -50,40 +50,57 @@ def listening(pids: list[int]) -> set[str]:
     return {line[1].rpartition(":")[0] for line in lines if line[3] == "0A" and line[9] in sockets}
 
 
-def folders() -> set[Path]:
-    return set(Path(_root()).glob(f"{PREFIX}*"))
+def shared_memory() -> set[str]:
+    return {name for name in os.listdir("/dev/shm") if "ray" in name or "plasma" in name}
 
 
-def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path, interrupts):
-    """The command is interrupted when a shard is kept: it says how to continue, and of its Ray no process, folder
-    or shared memory is left; while it ran, all listened on loopback. What it kept is right to the bit."""
-    before, memory = folders(), set(os.listdir("/dev/shm"))
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."]), "TMPDIR": tempfile.gettempdir()}
-    env.pop("RAY_AUTH_MODE", None)
-    command = [sys.executable, "-m", "milkrun", *COMMAND, "--keep", str(tmp_path / "kept")]
-    process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
+def of_session(process: subprocess.Popen) -> list[int]:
+    """The processes of the command: those of its Ray are in the same session."""
+    return processes("", "-s", str(process.pid))
+
+
+@pytest.fixture
+def command(tmp_path):
+    """The command in a session of its own, which has kept a first shard and is at work; the folder of its Ray."""
+    root = Path(tempfile.mkdtemp(prefix="mr-", dir="/tmp"))  # sockets need a short path
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."]), "TMPDIR": str(root)}
+    for name in ("RAY_AUTH_MODE", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"):
+        env.pop(name, None)
+    line = [sys.executable, "-m", "milkrun", *COMMAND, "--keep", str(tmp_path / "kept")]
+    process = subprocess.Popen(line, env=env, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         kept = tmp_path / "kept"
         assert wait_until(lambda: len(list(kept.glob("shard-*.npz"))) >= 1 or process.poll() is not None, 300)
         assert process.poll() is None, process.stderr.read()
-        (folder,) = folders() - before
-        accepting = listening([pid for pid, _ in _processes_of(folder)])
-        assert accepting and accepting <= {"0100007F", "0000000000000000FFFF00000100007F"}
-        started = _processes_of(folder)
-        assert len(started) >= 6  # servers, agents and workers
-        began = time.monotonic()
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
-        _, said = process.communicate(timeout=20)
-        took = time.monotonic() - began
+        (folder,) = root.glob(f"{FOLDER_PREFIX}*")
+        yield process, folder
     finally:
         process.kill()
-        process.wait()
-    assert process.returncode == 130, said
-    assert "shards are kept in" in said and "the same call continues" in said
-    assert took < 20
+        process.communicate()
+        shutil.rmtree(root)
+
+
+def test_ctrl_c_stops_a_local_ray_and_leaves_nothing(tmp_path, interrupts, command):
+    """The command says how to continue. No process, folder or shared memory of its Ray remains, all of it listened on
+    loopback, and the stored shards are right to the bit."""
+    command, folder = command
+    memory = shared_memory()
+    started = of_session(command)
+    assert len(started) >= 6  # servers, agents and workers
+    accepting = listening(started)
+    assert accepting and accepting <= {"0100007F", "0000000000000000FFFF00000100007F"}
+    began = time.monotonic()
+    os.killpg(command.pid, signal.SIGINT)  # as a terminal does: to all of the group
+    _, message = command.communicate(timeout=60)
+    took = time.monotonic() - began
+    assert command.returncode == 130, message
+    assert "shards are kept in" in message and "the same call continues" in message
     print(f"Ctrl-C took {took:.2f} s")
-    assert folders() == before and running_in(folder) == [] and not any(map(_runs, started))
-    assert set(os.listdir("/dev/shm")) <= memory
+    assert took < 20
+    assert not folder.exists()
+    assert wait_until(lambda: not of_session(command))
+    assert shared_memory() <= memory
+    kept = tmp_path / "kept"
     expected = local("milkrun/CVRP-v0", slowly, 200_000, 200_000, 5, {"num_loc": 7})
     assert not (kept / "lock").exists() and not list(kept.glob("*.part"))
     for path in kept.glob("shard-*.npz"):
@@ -92,24 +109,17 @@ def test_ctrl_c_ends_a_ray_of_our_own_and_leaves_nothing(tmp_path, interrupts):
             assert np.array_equal(shard["returns"], expected.returns[first : first + len(shard["returns"])])
 
 
-def test_folders_of_killed_callers_are_cleared_away_and_no_others(tmp_path, monkeypatch):
-    """One whose lock nobody holds goes, with a process that still runs for it; one in use stays, and so does what is
-    not ours."""
-    monkeypatch.setattr(cluster, "_root", lambda: str(tmp_path))
-    dead, living, strange = (tmp_path / f"{PREFIX}{name}" for name in ("dead", "living", "strange"))
-    for folder in (dead, living, strange):
-        folder.mkdir()
-    for folder in (dead, living):
-        (folder / cluster.IN_USE).touch()
-    code = "import sys; print('up', flush=True); sys.stdin.read()"
-    with (
-        open(living / cluster.IN_USE) as held,
-        subprocess.Popen(
-            [sys.executable, "-c", code, f"--temp-dir={dead}/session"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as left,
-    ):
-        fcntl.flock(held, fcntl.LOCK_EX)
-        assert left.stdout.readline() == b"up\n"
-        cluster._clear_abandoned()
-        assert left.wait(timeout=60) == -signal.SIGKILL
-    assert sorted(tmp_path.iterdir()) == [living, strange]
+@pytest.mark.long
+def test_a_local_ray_ends_with_its_killed_caller(command):
+    """Servers and workers end at once, Ray's agents after a minute without a server; no shared memory remains."""
+    command, folder = command
+    memory = shared_memory()
+    assert len(of_session(command)) >= 6
+    command.kill()
+    command.wait()
+    began = time.monotonic()
+    assert wait_until(lambda: not processes(str(folder)), 60)
+    print(f"servers ended after {time.monotonic() - began:.1f} s")
+    assert wait_until(lambda: not of_session(command), 600)
+    print(f"all ended after {time.monotonic() - began:.1f} s")
+    assert shared_memory() <= memory

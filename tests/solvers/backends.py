@@ -26,7 +26,7 @@ BY_HAND = {
     "wcvrp": ("WCVRP", {**WASTE, "capacity": [1.6]}, PAYS_WASTE, -3),
     "wcvrp, 3 must go": ("WCVRP", {**WASTE, **THIRD, "capacity": [1.6]}, PAYS_WASTE, -1),
     "cwcvrp": ("CWCVRP", {**WASTE, "capacity": [1.0]}, PAYS_WASTE, 0),
-}  # fmt: skip
+}
 """By hand: name, fields beside the rectangle, options, cost of the best plan."""
 
 

@@ -26,11 +26,16 @@ BEST = {line["name"]: float(line["value"]) for line in table("best_known")}
 def three_requests(vehicles: int) -> DARPInstance:
     """Depot [0, 120], two seats, ride 25, service 1; best cost 41.032918 with one vehicle as with two."""
     return DARPInstance(
-        name="three", locs=[[0, 0], [2, 3], [8, -1], [-4, 1], [5, 5], [6, -6], [-3, -5]],
-        demand=[0, 1, -1, 1, -1, 1, -1], capacity=[2] * vehicles, window_open=[0.0, 0, 20, 10, 0, 30, 0],
-        time_windows=[120.0, 1440, 35, 25, 1440, 45, 1440], service_time=[0.0, 1, 1, 1, 1, 1, 1],
-        max_ride_time=[25.0] * 3, max_route_duration=100.0,
-    )  # fmt: skip
+        name="three",
+        locs=[[0, 0], [2, 3], [8, -1], [-4, 1], [5, 5], [6, -6], [-3, -5]],
+        demand=[0, 1, -1, 1, -1, 1, -1],
+        capacity=[2] * vehicles,
+        window_open=[0.0, 0, 20, 10, 0, 30, 0],
+        time_windows=[120.0, 1440, 35, 25, 1440, 45, 1440],
+        service_time=[0.0, 1, 1, 1, 1, 1, 1],
+        max_ride_time=[25.0] * 3,
+        max_route_duration=100.0,
+    )
 
 
 def drawn(seed: int, requests: int, vehicles: int, *, crooked: bool = False) -> DARPInstance:

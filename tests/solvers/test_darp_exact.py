@@ -9,7 +9,7 @@ import pytest
 
 from milkrun.core.errors import ConfigError
 from milkrun.routing.instances import DARPInstance
-from milkrun.solvers.darp import improve, insertion, judged, solve_exact, solve_ortools
+from milkrun.solvers.darp import improve, insertion, price_routes, solve_exact, solve_ortools
 from tests.solvers.darp_cases import drawn, three_requests
 
 CASES = [(seed, 1 + seed % 3, 1 + seed // 3 % 3, seed % 2 == 0) for seed in range(40)]
@@ -17,9 +17,16 @@ CASES = [(seed, 1 + seed % 3, 1 + seed // 3 % 3, seed % 2 == 0) for seed in rang
 
 def one_request(**changes):
     """From (3, 0) to (10, 0): 20 to drive."""
-    given = {"locs": [[0, 0], [3, 0], [10, 0]], "demand": [0, 1, -1], "capacity": [1], "window_open": [0.0, 0, 50],
-             "time_windows": [100.0, 100, 60], "service_time": [0.0, 0, 0], "max_ride_time": [20.0],
-             "max_route_duration": 100.0}  # fmt: skip
+    given = {
+        "locs": [[0, 0], [3, 0], [10, 0]],
+        "demand": [0, 1, -1],
+        "capacity": [1],
+        "window_open": [0.0, 0, 50],
+        "time_windows": [100.0, 100, 60],
+        "service_time": [0.0, 0, 0],
+        "max_ride_time": [20.0],
+        "max_route_duration": 100.0,
+    }
     return DARPInstance(name="one", **{**given, **changes})
 
 
@@ -56,9 +63,14 @@ def test_riders_fit_together_only_with_seats_for_both():
     """Two who ride the same way at the same time: one tour of 20 with two seats, two tours with one."""
     places = [[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]]
     two = one_request(
-        locs=places, demand=[0, 1, -1, 1, -1], capacity=[2, 2], max_ride_time=[20.0] * 2,
-        window_open=[0.0, 30, 50, 30, 50], time_windows=[60.0, 40, 55, 40, 55], service_time=[0.0] * 5,
-    )  # fmt: skip
+        locs=places,
+        demand=[0, 1, -1, 1, -1],
+        capacity=[2, 2],
+        max_ride_time=[20.0] * 2,
+        window_open=[0.0, 30, 50, 30, 50],
+        time_windows=[60.0, 40, 55, 40, 55],
+        service_time=[0.0] * 5,
+    )
     assert solve_exact(two).distance == 20
     assert solve_exact(dataclasses.replace(two, capacity=[1, 1])).distance == 40
     assert solve_exact(dataclasses.replace(two, capacity=[1])).unserved == 1
@@ -75,7 +87,7 @@ def test_the_search_finds_the_best_plan_of_few_requests():
     for seed, requests, vehicles, crooked in CASES:
         instance = drawn(seed, requests, vehicles, crooked=crooked)
         best = solve_exact(instance)
-        start = min(judged(instance, insertion(instance, order)).cost for order in ("cheapest", "deadline"))
+        start = min(price_routes(instance, insertion(instance, order)).cost for order in ("cheapest", "deadline"))
         assert start >= best.cost - 1e-9, instance.name
         assert improve(instance, iterations=300).cost == pytest.approx(best.cost, abs=1e-9), instance.name
 
@@ -84,7 +96,7 @@ def test_some_of_the_drawn_instances_are_hard():
     """Among them are plans that leave somebody out, that share rides, and that insertion does not find."""
     instances = [drawn(seed, requests, vehicles, crooked=crooked) for seed, requests, vehicles, crooked in CASES]
     plans = [solve_exact(instance) for instance in instances]
-    starts = [judged(i, insertion(i, "deadline")).cost for i in instances]
+    starts = [price_routes(i, insertion(i, "deadline")).cost for i in instances]
     assert 5 <= sum(plan.unserved > 0 for plan in plans) <= 35
     assert sum(start > plan.cost + 1e-9 for start, plan in zip(starts, plans, strict=True)) >= 3
     assert any(node % 2 and route[k + 1] % 2 for p in plans for route in p.routes for k, node in enumerate(route))

@@ -15,7 +15,7 @@ from milkrun.routing.darp.windows import TIME_EPS
 from milkrun.routing.instances import DARPInstance
 from milkrun.routing.tasks import DARPProblem
 from milkrun.solvers import solve
-from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, judged, solve_ortools
+from milkrun.solvers.darp import best_insertion, improve, insertion, insertion_batch, price_routes, solve_ortools
 from milkrun.solvers.darp.ortools import Model
 from tests.solvers.darp_cases import BEST, drawn, file, table, three_requests
 
@@ -77,9 +77,14 @@ def test_equal_places_go_to_the_first():
     """Two requests alike and two vehicles alike: request 0 first, in vehicle 0, and request 1 joins it before it."""
     instance = three_requests(2)
     twins = replace(
-        instance, locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32), demand=[0, 1, -1, 1, -1],
-        time_windows=[120.0, 99, 99, 99, 99], window_open=[0.0] * 5, service_time=[0.0] * 5, max_ride_time=[25.0] * 2,
-    )  # fmt: skip
+        instance,
+        locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
+        demand=[0, 1, -1, 1, -1],
+        time_windows=[120.0, 99, 99, 99, 99],
+        window_open=[0.0] * 5,
+        service_time=[0.0] * 5,
+        max_ride_time=[25.0] * 2,
+    )
     assert insertion(twins, "cheapest") == [[3, 1, 4, 2], []]
     assert insertion(twins, "deadline") == [[3, 1, 4, 2], []]
 
@@ -90,7 +95,7 @@ def test_insertion_as_listed(line):
     """Distance and requests left out on the 24 files, as an independent program found them, in both orders."""
     instance = file(line["name"])
     for order in ORDERS:
-        plan = judged(instance, insertion(instance, order))
+        plan = price_routes(instance, insertion(instance, order))
         assert plan.distance == pytest.approx(float(line[f"{order}_distance"]), abs=0.01)
         assert plan.unserved == int(line[f"{order}_unserved"])
         assert plan.unserved or plan.cost >= BEST[line["name"]] - 0.01
@@ -140,10 +145,14 @@ def test_a_batch_gets_the_routes_of_its_instances(threads):
 def test_a_batch_keeps_the_limit_of_requests_aboard():
     """Of the twins of `test_equal_places_go_to_the_first` only one at a time where `max_onboard` is 1."""
     twins = replace(
-        three_requests(1), locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
-        demand=[0, 1, -1, 1, -1], time_windows=[120.0, 99, 99, 99, 99], window_open=[0.0] * 5, service_time=[0.0] * 5,
+        three_requests(1),
+        locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
+        demand=[0, 1, -1, 1, -1],
+        time_windows=[120.0, 99, 99, 99, 99],
+        window_open=[0.0] * 5,
+        service_time=[0.0] * 5,
         max_ride_time=[25.0] * 2,
-    )  # fmt: skip
+    )
     assert insertion_batch(batch_of([twins], [0])) == [[[3, 1, 4, 2]]]
     assert insertion_batch(batch_of([twins], [0], max_onboard=1)) == [[[3, 4, 1, 2]]]
 
@@ -173,7 +182,7 @@ def test_a_world_drives_the_routes_of_its_batch():
     for b, routes in enumerate(found):
         one = DARPInstance(name=f"row {b}", **{name: array[rows[b]] for name, array in fields.items()})
         assert routes == insertion(one, "deadline")
-        assert -world.objective[b] == pytest.approx(judged(one, routes).cost, rel=1e-6)
+        assert -world.objective[b] == pytest.approx(price_routes(one, routes).cost, rel=1e-6)
     assert world.terminated.all()
 
 
@@ -200,8 +209,8 @@ def test_the_search_never_returns_worse_than_its_start():
         start = best_insertion(instance)
         for routes in (start.routes, []):
             plan = improve(instance, routes, iterations=5, seed=seed)
-            assert plan.cost <= judged(instance, routes).cost
-            assert plan == judged(instance, plan.routes)
+            assert plan.cost <= price_routes(instance, routes).cost
+            assert plan == price_routes(instance, plan.routes)
     best = three_requests(1)
     assert improve(best, [[3, 1, 4, 2, 5, 6]], iterations=50).routes == [[3, 1, 4, 2, 5, 6]]
 
@@ -220,7 +229,7 @@ def test_the_search_copes_with_short_cuts_by_way_of_others():
     for seed in range(12):
         instance = drawn(seed, 9, 2, crooked=True)
         plan = improve(instance, iterations=400, seed=seed)
-        assert plan == judged(instance, plan.routes)
+        assert plan == price_routes(instance, plan.routes)
         assert plan.cost <= best_insertion(instance).cost
 
 
@@ -257,7 +266,7 @@ def test_ortools_never_returns_worse_than_its_start():
         for scale in (2, 1000):
             plan = solve_ortools(instance, 0.01, scale=scale)
             assert plan.cost <= best_insertion(instance).cost
-            assert plan == judged(instance, plan.routes)
+            assert plan == price_routes(instance, plan.routes)
 
 
 @pytest.mark.parametrize("method", ["insertion", "improve", "ortools"])

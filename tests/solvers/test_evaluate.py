@@ -113,7 +113,7 @@ def test_a_play_that_would_never_end_is_given_up(play):
     """Row 0 ends, row 1 makes illegal steps for ever, and no max_steps ends them: row, action and reason are told."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=2, num_loc=4, max_steps=None, seed=0, autoreset="disabled")
     world.reset()
-    said = "nothing but illegal steps for 10,000 turns, and without max_steps .*; row 1: action 99: "
+    said = "nothing but illegal steps for 10,000 steps, and without max_steps .*; row 1: action 99: "
     with pytest.raises(IllegalAction, match=said):
         play(world, stubborn)
 

@@ -74,7 +74,7 @@ def test_a_policy_solves_instances_as_it_plays_them(world_id, policy):
 def test_a_solution_that_is_no_plan_of_actions_is_not_played():
     """A tour is no list of 2-opt moves; it was driven as one."""
     assert "exact" not in players_of("milkrun/TSPKopt-v0")
-    with pytest.raises(ConfigError, match="'exact' finds solutions of milkrun/TSPKopt-v0, not actions"):
+    with pytest.raises(ConfigError, match="'exact' returns solutions of milkrun/TSPKopt-v0, not actions"):
         choose_player("milkrun/TSPKopt-v0", "exact")
 
 

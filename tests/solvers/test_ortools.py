@@ -56,8 +56,12 @@ def test_trips_that_could_not_be_broken_off_are_driven_otherwise():
 
 def test_windows_force_the_order():
     """The near customer opens at 5, the far one closes at 3, the depot at 6: far, back, wait, home."""
-    fields = {"locs": [[[0, 0], [1, 0], [2, 0]]], "prize": [[0, 10, 10]], "service_time": [[0, 0, 0]],
-              "time_windows": [[[0, 6], [5, 6], [0, 3]]]}  # fmt: skip
+    fields = {
+        "locs": [[[0, 0], [1, 0], [2, 0]]],
+        "prize": [[0, 10, 10]],
+        "service_time": [[0, 0, 0]],
+        "time_windows": [[[0, 6], [5, 6], [0, 3]]],
+    }
     case = Case("VRPP", fields, length_weight=1.0, time_windows=True)
     assert case.solve(ortools, iterations=FEW)[:2] == ([2, 1], -16.0)
 
@@ -79,8 +83,13 @@ def test_solutions_are_counted_whatever_the_time(name):
 
 def test_a_search_that_finds_no_second_solution_ends():
     """Windows that allow one order only: without an end by branches it would look for another for ever."""
-    fields = {"locs": [[[0, 0], [1, 0], [2, 0], [3, 0]]], "prize": [[0, 9, 9, 9]], "service_time": [[0, 0, 0, 0]],
-              "time_windows": [[[0, 99], [1, 1], [2, 2], [3, 3]]], "must_go": [[False, True, True, True]]}  # fmt: skip
+    fields = {
+        "locs": [[[0, 0], [1, 0], [2, 0], [3, 0]]],
+        "prize": [[0, 9, 9, 9]],
+        "service_time": [[0, 0, 0, 0]],
+        "time_windows": [[[0, 99], [1, 1], [2, 2], [3, 3]]],
+        "must_go": [[False, True, True, True]],
+    }
     assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(ortools)[:2] == ([1, 2, 3], -21.0)
 
 

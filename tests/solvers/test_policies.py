@@ -160,13 +160,13 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
         (
             "DARP/soonest",
             "TSP",
-            "'soonest' is a policy of dial-a-ride: it looks at 'current_agent', 'vehicle_finished', "
+            "'soonest' is a policy of dial-a-ride: it reads 'current_agent', 'vehicle_finished', "
             "which TSP does not have",
         ),
-        ("CVRP/nearest", "TruckDrone", "'nearest' is a policy of a vehicle that drives from node to node: it looks at"),
+        ("CVRP/nearest", "TruckDrone", "'nearest' is a policy of a vehicle that drives from node to node: it reads"),
         ("CVRP/nearest", "TSPKopt", "which TSPKopt does not have"),
-        ("VRPP/greedy", "CVRP", "'greedy' is a policy of the worlds of profit and waste: it looks at 'must_go', "),
-        ("SDWCVRP/rolling", "WCVRP", "'rolling' is a policy of the uncertain waste worlds: it looks at 'failures', "),
+        ("VRPP/greedy", "CVRP", "'greedy' is a policy of the worlds of profit and waste: it reads 'must_go', "),
+        ("SDWCVRP/rolling", "WCVRP", "'rolling' is a policy of the uncertain waste worlds: it reads 'failures', "),
         ("TSPKopt/steepest", "TSP", "'steepest' is a policy of the world that improves a tour, not of TSP"),
         ("TruckDrone/lookahead", "TSP", "this is a policy of the truck-and-drones world, not of TSP"),
         ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),

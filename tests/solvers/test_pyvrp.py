@@ -100,15 +100,23 @@ def test_whole_demands_stay_whole():
 def test_thirds_of_a_bin_fill_a_truck():
     """Three bins of 1/3 and a truck of 1: within the family's tolerance, though each is rounded up."""
     third = np.float32(1 / 3)
-    case = Case("CWCVRP", {"locs": [[[0, 0], [9, 0], [9, 1], [9, 2], [0, 1]]], "waste": [[0, third, third, third, 1]],
-                           "capacity": [1.0]}, length_weight=0.001)  # fmt: skip
+    case = Case(
+        "CWCVRP",
+        {"locs": [[[0, 0], [9, 0], [9, 1], [9, 2], [0, 1]]], "waste": [[0, third, third, third, 1]], "capacity": [1.0]},
+        length_weight=0.001,
+    )
     assert {1, 2, 3} in [set(trip) for trip in split(case.solve(pyvrp)[0])]
 
 
 def test_loads_and_lengths_are_rounded_against_the_solver():
     """1e6 units to the longest leg and the heaviest bin, both upwards; limits down, with half the tolerance granted."""
-    fields = {"locs": [[[0, 0], [3, 0], [0, 1]]], "waste": [[0, 0.7, 0.3]], "capacity": [1.0], "max_length": [7.0],
-              "max_waste": [0.9]}  # fmt: skip
+    fields = {
+        "locs": [[[0, 0], [3, 0], [0, 1]]],
+        "waste": [[0, 0.7, 0.3]],
+        "capacity": [1.0],
+        "max_length": [7.0],
+        "max_waste": [0.9],
+    }
     whole = in_whole_numbers(Case("CWCVRP", fields, length_weight=2.0).problem, 0)
     longest = np.sqrt(10)
     assert whole.dist[0, 1] == np.ceil(1e6 * 3 / longest) == 948684
@@ -153,8 +161,12 @@ def test_speed_makes_time_of_length():
 
 def test_mandatory_bins_that_no_truck_holds_together():
     """0.7 and 0.6 must go and do not both fit 1.0; the rules then close every optional bin, also the one next door."""
-    fields = {"locs": [[[0, 0], [1, 0], [0, 1], [0.1, 0]]], "waste": [[0, 0.7, 0.6, 0.2]], "capacity": [1.0],
-              "must_go": [[False, True, True, False]]}  # fmt: skip
+    fields = {
+        "locs": [[[0, 0], [1, 0], [0, 1], [0.1, 0]]],
+        "waste": [[0, 0.7, 0.6, 0.2]],
+        "capacity": [1.0],
+        "must_go": [[False, True, True, False]],
+    }
     actions, _, _ = Case("WCVRP", fields, length_weight=0.1).solve(pyvrp)
     assert actions == [1]
 

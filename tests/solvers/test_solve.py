@@ -242,12 +242,12 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
 @pytest.mark.parametrize(
     ("name", "drawn", "options", "told"),
     [
-        ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, by which it is solved"),
+        ("CVRP", {}, {"capacity": 50}, "capacity = 50: instance 0 has capacity = 20, which overrides the option"),
         ("CVRP", {}, {"vehicle_cap": 50}, "capacity = 50: instance 0 has capacity = 20"),
         ("CVRP", {}, {"preset": "kool50"}, "capacity = 40: instance 0 has capacity = 20"),
         ("WCVRP", {"max_length": 4.0}, {"max_length": 3.0}, "max_length = 3.0: instance 0 has max_length = 4.0"),
         ("WCVRP", {"max_waste": 100.0}, {"max_waste": 1.0}, "max_waste = 1.0: instance 0 has max_waste = 100.0"),
-        ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' is set by it"),
+        ("WCVRP", {"max_waste": 100.0}, {}, "the option max_waste is 1.0, and length_weight = 'auto' depends on it"),
     ],
 )
 def test_options_that_contradict_the_instances_are_refused(name, drawn, options, told):
@@ -308,8 +308,8 @@ BAD_ANSWERS = {
     "no plan": (lambda a, c, o: (a[:, :0], 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan "),
     "understated": (
         lambda a, c, o: (a, c - [0, 5, 0], o),
-        "instance 1: the solver tells a cost of .*, the checker",
-        "instance 1: the solver tells a cost of .*, the world pays",
+        "instance 1: the solver states a cost of .*, the checker",
+        "instance 1: the solver states a cost of .*, the world",
     ),
     "twice": (with_twice, *2 * ("instance 1: action 1 of the plan, [0-9], is not allowed: ",)),
     "nowhere": (lambda a, c, o: (a + 90, c, o), *2 * ("instance 0: action 0 of the plan, 9[0-9], is not allowed: ",)),
@@ -318,7 +318,7 @@ BAD_ANSWERS = {
     "few plans": (lambda a, c, o: (a[:2], c[:2], o[:2]), *2 * ("it gives 2 plans for 3 instances",)),
     "few costs": (lambda a, c, o: (a, c[:2], o), *2 * (r"cost has the shape \(2,\), but there are 3 plans",)),
     "floats": (lambda a, c, o: (a + 0.5, c, o), *2 * ("whole numbers, not float64",)),
-    "nan": (lambda a, c, o: (a, np.nan * c, o), *2 * ("instance 0: the solver tells a cost of nan",)),
+    "nan": (lambda a, c, o: (a, np.nan * c, o), *2 * ("instance 0: the solver states a cost of nan",)),
 }
 
 
@@ -360,7 +360,7 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
     milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
     np.testing.assert_allclose(solve("Own", instances, "mine").cost, solve(base.id, instances, method).cost)
     less = 5
-    with pytest.raises(BadSolution, match=r"Own by .mine., instance 0: the solver tells a cost of .*, the checker"):
+    with pytest.raises(BadSolution, match=r"Own by .mine., instance 0: the solver states a cost of .*, the checker"):
         solve("Own", instances, "mine")
 
 

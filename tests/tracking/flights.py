@@ -10,7 +10,7 @@ FORWARD, BACKWARD, LEFT, RIGHT, TURN_LEFT, TURN_RIGHT, STOP = range(7)
 
 
 def make(num_envs=1, preset=None, *, seed=0, debug=False, autoreset="disabled", **options):
-    """A world after its first reset. `autoreset` is off: an end is there to be looked at."""
+    """A world after its first reset. `autoreset` is off, so that tests can inspect an end."""
     from milkrun.tracking.world import Tracking
 
     config = TrackingConfig.build(preset=preset, **{**SMALL, **options})

@@ -1,5 +1,5 @@
 """Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
-simulator that says what a script tells it, and the moments of a row in this process."""
+scripted simulator, and the moments of a row in this process."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import struct
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -15,8 +16,7 @@ import numpy as np
 
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
-from milkrun.tracking.link.connection import Limits
-from milkrun.tracking.link.server import Server
+from milkrun.tracking.link.server import Limits, Server
 from milkrun.tracking.moment import Moment
 from milkrun.tracking.tables import KINDS
 from milkrun.tracking.world import Tracking
@@ -76,7 +76,7 @@ class Hosted:
 
 
 def frame(header: Any, payload: bytes = b"") -> bytes:
-    """A frame, packed here: the tests share no code with the link."""
+    """A frame, packed here so that the tests share no code with the link."""
     packed = header if isinstance(header, bytes) else msgpack.packb(header)
     return struct.pack("<4sBBHII", b"MRLK", 1, 0, 0, len(packed), len(payload)) + packed + payload
 
@@ -167,8 +167,8 @@ def step(turn: int, action: Any = 6) -> dict[str, Any]:
 class Scripted:
     """A simulator that takes one connection after another, each played by `play(raw)` in its thread."""
 
-    def __init__(self, *plays: Any) -> None:
-        self._listener = socket.create_server(("127.0.0.1", 0))
+    def __init__(self, *plays: Any, port: int = 0) -> None:
+        self._listener = socket.create_server(("127.0.0.1", port))
         self.port = self._listener.getsockname()[1]
         self.failure: BaseException | None = None
         self._plays = plays
@@ -286,3 +286,24 @@ def until(holds: Any) -> None:
     while not holds():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.002)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; a zombie has."""
+    try:
+        return " Z " in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+
+
+def simulators_of(parent: int) -> list[int]:
+    """The ids of the simulators that a process has started and that live."""
+    found, said = [], f"\0--parent-pid\0{parent}\0".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and not gone(int(entry.name)):
+            try:
+                if said in (entry / "cmdline").read_bytes():
+                    found.append(int(entry.name))
+            except OSError:  # it has ended
+                pass
+    return found

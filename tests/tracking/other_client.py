@@ -1,4 +1,4 @@
-"""A client of the link written from docs/link.md alone, by somebody who had not seen the code: sockets, msgpack, numpy.
+"""A client of the link, written from docs/link.md alone without knowledge of the code: sockets, msgpack, numpy.
 
 It shares nothing with Milkrun's own client and is strict on purpose: whatever the page lets a client check is checked,
 so that a simulator with which it can play keeps to the page.
@@ -204,7 +204,7 @@ class OtherClient:
     def answer(self) -> dict[str, Any]:
         """Wait for the answer of the open question: the keys of `obs`, and its arrays by name in place of `arrays`."""
         if self._open is None:
-            raise RuntimeError("nothing was asked")
+            raise RuntimeError("there is no open request")
         obs = self._early or self._next("obs", "wait")
         self._open, self._early, self.turn = None, None, self.turn + 1
         return obs
@@ -342,7 +342,7 @@ class OtherClient:
 
     def _check_obs(self, header: dict[str, Any], payload: bytes) -> dict[str, Any]:
         """Check an obs against the question, the tables and welcome; end the episode if a number is not finite."""
-        need(self._open is not None and self._early is None, "obs, but nothing was asked")
+        need(self._open is not None and self._early is None, "obs without an open request")
         need(header["turn"] == self.turn, f"obs of turn {header['turn']}, not {self.turn}")
         arrays, caps = split_arrays(header.pop("arrays"), payload), self.welcome["caps"]
         shapes = {"image": ("|u1", tuple(self.welcome["image"])), "base": ("<f8", (22,)), "params": ("<f8", (60,))}

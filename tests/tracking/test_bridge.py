@@ -304,7 +304,7 @@ def test_the_mac_of_the_page_is_the_mac_of_the_token():
 
 
 def test_no_other_address_without_a_token():
-    """A bridge that others could reach does not listen unless they must prove who they are."""
+    """A bridge that other machines can reach listens only with a token."""
     for token in (None, b"fifteen letters"):
         with pytest.raises(ValueError, match="a token of 16 bytes or more"):
             Bridge(FakeSimulator, host="0.0.0.0", token=token)
@@ -374,7 +374,7 @@ def test_what_the_frame_or_the_tables_do_not_allow_is_refused(peer, sent, code):
 
 
 def test_unknown_keys_integers_for_floats_and_single_bytes_are_allowed(peer):
-    """A ping with a key that nobody knows, its bytes sent one by one, is answered; `cmd` may be integers."""
+    """A ping with an unknown key, its bytes sent one by one, is answered; `cmd` may be integers."""
     peer.join(group="free").play("reset")
     for byte in frame(msgpack.packb({"type": "ping", "x": [None, {"y": 2**64 - 1}]})):
         peer.sock.sendall(bytes([byte]))
@@ -496,7 +496,7 @@ def test_members_of_a_group_agree(port):
 
 
 def test_a_simulator_that_takes_long_can_say_so():
-    """`busy` called while a simulator or an episode is made sends `wait` with nobody missing, then comes the answer;
+    """`busy` while a simulator or an episode is made sends `wait` with an empty `missing`, then comes the answer;
     before `welcome` there is no turn to name."""
     made = []
 

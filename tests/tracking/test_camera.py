@@ -61,6 +61,25 @@ def test_depth_of_the_ground_follows_from_height_and_angle():
     np.testing.assert_allclose(depth, np.repeat((20 / (math.sin(1) - v * math.cos(1)))[:, None], SIZE, 1), rtol=1e-6)
 
 
+def test_yaw_turns_to_the_left():
+    """At yaw 90 degrees the camera looks along +y and has +x on its right."""
+    _, ids, _ = render((0, 0, 20), math.pi / 2, 1, 0, box(3, 12, 1, 1, 1, 1), None, "day", SIZE)
+    assert np.nonzero(ids >= 0)[1].min() >= 42
+
+
+def test_a_wall_ten_metres_ahead():
+    """4 m wide it fills |u| < 0.2 / tan 22.5 degrees = 0.48284: columns 22 to 61, all of its -x face, 10 m deep."""
+    _, ids, depth = render((0, 0, 1), 0, 0, 0, box(11, 0, 10, 1, 2, 10), None, "day", SIZE)
+    assert np.flatnonzero(ids[41] == 1).tolist() == list(range(22, 62))
+    np.testing.assert_allclose(depth[41, 22:62], 10, rtol=1e-6)
+
+
+def test_faces_turn_with_their_box():
+    """Of a box turned by 90 degrees the camera before it sees +y: its own +y axis points to the camera."""
+    _, ids, _ = render((0, 0, 1), 0, 0, 0, box(10, 0, 1, 1, 1, 1, yaw=math.pi / 2), None, "day", SIZE)
+    assert set(np.unique(ids[ids >= 0])) == {2}
+
+
 def test_half_a_turn_about_the_axis_turns_the_picture_upside_down():
     boxes = {"pos": [(12, 2, 1), (15, -4, 2)], "half": [(1, 2, 1), (2, 1, 2)], "yaw": [0.3, 1.0], "kind": [1, 8]}
     level = render((0, 0, 20), 0, 1, 0, boxes, None, "day", SIZE)
@@ -161,6 +180,31 @@ def test_ground_outside_of_the_map_is_of_material_0_and_shade_0():
     assert image[:, 0, 16].tolist() == [math.floor(c * light + 0.5) for c in DAY["palette"][0]]
 
 
+def test_level_ground_by_day():
+    """Grass of shade 0.98 has 0.98 * 0.896371 of its albedo: 77.30, 118.59, 61.49, as bytes 77, 119, 61."""
+    ground = np.full((240, 240), tables.GRASS | 16, np.uint8)
+    image, _, _ = render((0, 0, 20), 0, 1.57, 0, None, ground, "day", 16)
+    assert (image == np.array([77, 119, 61])[:, None, None]).all()
+
+
+def test_rows_of_the_ground_are_y():
+    """A cell of plaza at row 260, column 280 of 480 lies at x 20 to 20.5, y 10 to 10.5."""
+    ground = np.full((480, 480), tables.GRASS, np.uint8)
+    ground[260, 280] = tables.PLAZA
+    image, _, _ = render((20.25, 10.25, 20), 0, 1.57, 0, None, ground, "day", SIZE)
+    expected = [math.floor(c * 0.94 * (0.45 + 0.55 * tables.SUN[2]) + 0.5) for c in DAY["palette"][tables.PLAZA]]
+    assert image[:, 41, 41].tolist() == expected != image[:, 41, 60].tolist()
+
+
+def test_fog_by_hand():
+    """Sight of 200 m, 10 m deep: f = exp(-3.912 / 200 * 10) = 0.822341, so 127.5 f + 190 (1 - f) = 138.6."""
+    light = {"weather": 2, "light": [0.85, 0.75, *tables.SUN, 3.912 / 200, 0, 0], "sky": np.uint8([190, 195, 200])}
+    wall = box(11, 0, 10, 1, 50, 10, rgb=np.full(3, 200, np.uint8))
+    image, ids, _ = render((0, 0, 5), 0, 0, 0, wall, None, light, SIZE)
+    assert ids[41, 41] == ids[41, 20] == 1
+    assert image[0, 41, 41] == image[0, 41, 20] == 139
+
+
 def test_fog_blends_to_the_sky_by_depth():
     """A pixel is f c + (1 - f) sky, f = exp(-beta depth), within 1."""
     boxes = {"pos": [(30, 5, 4), (60, -8, 9)], "half": [(4, 4, 4), (5, 5, 9)], "kind": [1, 1]}
@@ -243,6 +287,19 @@ def test_a_quarter_of_the_windows_shines_at_night():
     glass = (day > 0) & (day < 45)
     share = lit.sum() / glass.sum()
     assert (lit <= glass).all() and 0.1 < share < 0.45
+
+
+@pytest.mark.parametrize(("others", "lit"), [(1, True), (0, False)])
+def test_lit_windows_by_the_hash(others, lit):
+    """Bay 64, storey 0 of a +x wall: for box 1 4726789952 ^ 83492791 = 4786022647, >> 7 is 1 mod 8, lit; box 0: 6."""
+    assert 64 * 73856093 == 4726789952 and 4726789952 ^ 83492791 == 4786022647
+    assert 4786022647 // 128 % 8 == 1 and 4726789952 // 128 % 8 == 6
+    hidden = [((50, 0, 1), (1, 1, 1), 8)] * others
+    pos, half, kind = zip(*hidden, ((-11, 0, 10), (1, 20, 10), 1))
+    boxes = {"pos": pos, "half": half, "kind": kind}
+    image, ids, _ = render((0, 1.3, 1.5), math.pi, 0, 0, boxes, None, "night", 85)
+    assert ids[42, 42] == 8 * others
+    assert (image[:, 42, 42].tolist() == [255, 214, 140]) == lit
 
 
 def car_world(weather_name: str, **options: Any) -> Tracking:

@@ -1,4 +1,4 @@
-"""The library's own checker finds nothing in the tracking world: kernels interpreted with every access looked at,
+"""The library's own checker finds nothing in the tracking world: kernels interpreted with every access checked,
 bounds, entries behind counts, saving, rows alone, threads, ways of beginning again.
 """
 

@@ -15,10 +15,23 @@ from milkrun.core.errors import ConfigError
 from milkrun.tracking import TrackingConfig, curriculum_stages
 
 SECTION = {
-    "Need_render": 0, "Action_dim": 7, "State_size": 84, "State_channel": 3, "Norm_Type": 0, "Forward_Speed": 40,
-    "Backward_Speed": -40, "Left_Speed": 40, "Right_Speed": -40, "CW_omega": 2, "CCW_omega": -2,
-    "Control_Frequence": 125, "Other_State": False, "CloudPoint": False, "RewardParams": True, "RewardType": "default",
-}  # fmt: skip
+    "Need_render": 0,
+    "Action_dim": 7,
+    "State_size": 84,
+    "State_channel": 3,
+    "Norm_Type": 0,
+    "Forward_Speed": 40,
+    "Backward_Speed": -40,
+    "Left_Speed": 40,
+    "Right_Speed": -40,
+    "CW_omega": 2,
+    "CCW_omega": -2,
+    "Control_Frequence": 125,
+    "Other_State": False,
+    "CloudPoint": False,
+    "RewardParams": True,
+    "RewardType": "default",
+}
 
 
 def test_the_names_of_the_original_are_understood():
@@ -125,7 +138,7 @@ def test_every_key_of_the_original_refuses_another_type(key):
 
 
 def test_importing_the_package_is_light():
-    """Neither numba nor torch nor gym: names are looked up when asked for."""
+    """Neither numba nor torch nor gym: names are imported lazily."""
     code = (
         "import sys, milkrun.core.lazy; import importlib.util as u; "
         "s = u.find_spec('milkrun.tracking'); before = set(sys.modules); import milkrun.tracking; "

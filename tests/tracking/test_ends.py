@@ -34,7 +34,7 @@ def test_a_target_out_of_the_window_is_lost_at_step_26():
     assert world.CR[0] == 0 and world.TSR[0] == 0
 
 
-def test_one_look_at_the_target_starts_the_count_anew():
+def test_a_step_with_the_target_in_the_window_resets_the_count():
     world = straight()
     over(world)
     play(world, STOP, 40)

@@ -57,6 +57,19 @@ def test_without_a_filter_a_command_is_the_velocity():
     assert world.cmd.tolist() == [[0, 40, 0, 0]]
 
 
+def test_every_action_has_its_direction():
+    """At yaw 90 degrees forward is +y and left is -x: 40 m/s are 8 cm a sim step, 2 rad/s are 0.004 rad."""
+    world = straight(7, filter_hz=0, control_hz=500)
+    over(world)
+    world.yaw[:] = 0.5 * np.pi
+    start = world.pos.copy()
+    world.step(np.arange(7))
+    moved = [(0, 0.08, 0), (0, -0.08, 0), (-0.08, 0, 0), (0.08, 0, 0), (0, 0, 0), (0, 0, 0), (0, 0, 0)]
+    assert np.allclose(world.pos - start, moved, rtol=0, atol=1e-12)
+    assert np.allclose(world.yaw - 0.5 * np.pi, [0, 0, 0, 0, 0.004, -0.004, 0], rtol=0, atol=1e-12)
+    assert np.allclose(world.vel[LEFT], (-40, 0, 0)) and np.allclose(world.acc[LEFT], (-20_000, 0, 0))
+
+
 def test_six_actions_have_no_stop():
     world = straight(action_dim=6)
     assert world.action_mask.shape == (1, 6) and world.action_mask.all()
@@ -273,6 +286,35 @@ def test_the_motion_of_the_target_is_named():
     assert named >= {1, 2, 3}
 
 
+def test_params_of_a_hovering_drone_by_hand():
+    """Camera at (0, 0, 20), pitch 1; the target stands 14 m ahead and 1 m to the left."""
+    world = straight(reward_params=True)
+    stand(world, (14.0, 1.0, 0.0))
+    hover(world, (0.0, 0.0, 20.0))
+    world.start[:, 1] = 0.0
+    play(world, STOP, 2)  # in the second step `rel` has stood still for three sim steps
+    p = world.reward_params[0]
+    c, s = np.cos(1), np.sin(1)
+    assert np.allclose(p[:7], (320, 240, 0.785398, 386.2743, 1, 20, 0), rtol=0, atol=1e-4)
+    assert np.allclose(p[7:23], (c, 0, s, 0, 0, 1, 0, 0, -s, 0, c, 20, 0, 0, 0, 1), rtol=0, atol=1e-12)
+    assert np.allclose(p[23:39], (1, 0, 0, 14, 0, 1, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1), rtol=0, atol=1e-12)
+    assert np.allclose(p[39:48], (12.841852, 0, 0, 14, 1, 0, 0, 0, 20), rtol=0, atol=1e-6)
+    assert np.allclose(p[48:], (0, 14, 1, -20, 0, 0, 0, 0, 0, 0, 0, 0), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_visible_needs_the_full_picture_only(side):
+    """Straight ahead the picture ends at 20 / tan(1 -+ atan(0.75 tan(hfov / 2))) metres."""
+    half = np.arctan(np.tan(0.785398 / 2) * 0.75)
+    edge = 20 / np.tan(1 - side * half)
+    world = straight(2)
+    stand(world)
+    hover(world, (0.0, 0.0, 20.0))
+    world.veh_pose[:, 0, 0] = edge - 0.01 * side, edge + 0.01 * side
+    world.step([STOP] * 2)
+    assert world.visible.tolist() == [True, False]
+
+
 def test_a_target_behind_a_wall_is_in_the_picture_but_not_visible():
     world = boxed(np.random.default_rng(0), 3, 1, occlusion="zero")
     q = world.instance_row[0]
@@ -285,6 +327,28 @@ def test_a_target_behind_a_wall_is_in_the_picture_but_not_visible():
     world.step([STOP] * 3)
     assert world.visible.tolist() == [False, True, False]
     assert world.gauge[0] < 1e-9 and world.r_c[0] == 0 and world.r_d[0] == 0 and world.r_c[1] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("centre", "half", "yaw", "hidden"),
+    [
+        ((8.0, 0.0, 4.0), (0.5, 3.0, 4.0), 0.0, True),
+        ((8.0, 0.0, 3.5), (0.5, 3.0, 3.5), 0.0, True),
+        ((8.0, 0.0, 3.0), (0.5, 3.0, 3.0), 0.0, False),
+        ((8.0, 2.0, 4.0), (0.5, 3.0, 4.0), np.pi / 2, False),
+    ],
+)
+def test_a_wall_hides_the_target_by_its_height_and_turn(centre, half, yaw, hidden):
+    """The line of sight from 20 m up to 12.84 m ahead is 7.54 m up at x = 8, and 6.76 m behind the wall at x = 8.5."""
+    wall = {"box_pos": [[centre]], "box_half": [[half]], "box_yaw": [[yaw]]}
+    road = {"node_xy": [[[-110, 50.0], [110, 50.0]]], "edge": [[[0, 1], [1, 0]]]}
+    for occlusion, paid in (("ignore", 1.0), ("zero", 0.0 if hidden else 1.0)):
+        world = straight(occlusion=occlusion)
+        world.reset(instance={**road, **wall})
+        stand(world, (20 / np.tan(1), 0.0, 0.0))
+        hover(world, (0.0, 0.0, 20.0))
+        world.step([STOP])
+        assert (bool(world.visible[0]), world.r_d[0]) == (not hidden, paid)
 
 
 # -- the same in plain Python, and pictures of the past -----------------------------------------------------
@@ -330,9 +394,19 @@ def test_the_past_holds_the_last_moments_oldest_first():
 
 def test_a_car_that_drove_off_is_still_in_the_pictures_of_before():
     """The stacked pictures are those that were seen one by one, also when a car vanishes at the end of its road."""
-    options = {"curriculum": "straight", "control_hz": 20, "max_sim_steps": 4000, "no_reward_done": 10**6,
-               "done_drift": 1e6, "start_height": (49.0, 49.0), "start_pitch": (1.38, 1.38), "hfov": 2.4,
-               "camera_px": (240, 240), "size": 32, "noise": False}  # fmt: skip
+    options = {
+        "curriculum": "straight",
+        "control_hz": 20,
+        "max_sim_steps": 4000,
+        "no_reward_done": 10**6,
+        "done_drift": 1e6,
+        "start_height": (49.0, 49.0),
+        "start_pitch": (1.38, 1.38),
+        "hfov": 2.4,
+        "camera_px": (240, 240),
+        "size": 32,
+        "noise": False,
+    }
     stacked, single = (make(4, seed=3, frame_stack=stack, **options) for stack in (3, 0))
     seen = [single.observe()["image"].copy()] * 3
     vanished = 0

@@ -63,6 +63,49 @@ def test_nodes_and_edges_are_enough():
     assert not world.ground.any() and world.town_key[0].tolist() == [-1, -1, -1]
 
 
+def test_junctions_of_a_small_town_by_hand():
+    """Two blocks of a city: a square of 80 m with a road through its middle, on which node 6 is a mere point.
+
+    Roads meet at right angles: max(5 + 2, 6 / tan 45 degrees) = 7 m; the bend of node 6 is not guarded and has 2 m.
+    """
+    nodes = [(-40, -40), (0, -40), (40, -40), (40, 40), (0, 40), (-40, 40), (0, 0)]
+    roads = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (1, 6), (6, 4)]
+    ways = [way for i, j in roads for way in ((i, j), (j, i))]
+    world = given(drawn(), {"node_xy": np.array([nodes], float), "edge": np.array([ways])})
+    following = [
+        [2, 12],
+        [11],
+        [4],
+        [1, 12],
+        [6],
+        [3],
+        [8, 15],
+        [5],
+        [10],
+        [7, 15],
+        [0],
+        [9],
+        [14],
+        [1, 2],
+        [7, 8],
+        [13],
+    ]
+    assert [world.edge_next[0, e, : world.edge_ways[0, e]].tolist() for e in range(16)] == following
+    assert world.guarded[0, :7].tolist() == [True] * 6 + [False]
+    assert world.edge_len[0, :16].tolist() == [40.0] * 4 + [80.0] * 2 + [40.0] * 4 + [80.0] * 2 + [40.0] * 4
+    np.testing.assert_allclose(world.edge_cut[0, :12], 7)
+    np.testing.assert_allclose(world.edge_cut[0, 12:16], [(7, 2), (2, 7), (2, 7), (7, 2)])
+
+
+def test_zones_by_the_angle_of_roads():
+    """With a half width of 4 m: (4 + 1) / tan(t / 2) = 5 / (sqrt 5 - 2) m, but 0.4 of a short road."""
+    nodes = [(0, 0), (100, 0), (100, 50), (-18, -24)]
+    roads = [(0, 1), (1, 0), (0, 2), (2, 0), (0, 3), (3, 0)]
+    world = given(drawn(), {"node_xy": np.array([nodes], float), "edge": np.array([roads]), "road_half": [4.0]})
+    assert world.edge_cut[0, 0, 0] == pytest.approx(21.180339887)  # t = atan(0.5)
+    assert world.edge_cut[0, 4, 0] == pytest.approx(12)  # of 30 m
+
+
 def test_boxes_may_be_given_by_place_and_size():
     """Yaw 0, grey buildings, the tallest 12 m high."""
     boxes = {"box_pos": [[[0, 0, 6.0], [10, 0, 1.0]]], "box_half": [[[2, 2, 6.0], [1, 1, 1.0]]]}

@@ -1,6 +1,7 @@
-"""The client with simulators that say what a script tells them: foreign ones, broken ones, and what is none at all."""
+"""The client with scripted simulators: foreign ones, broken ones, and other programs."""
 
 import math
+import signal
 import socket
 import threading
 import time
@@ -11,8 +12,8 @@ import pytest
 from milkrun.core.errors import LinkError, LinkProtocol, LinkTimeout, LinkVersion, ResetNeeded
 from milkrun.tracking.config import REASONS, TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
-from milkrun.tracking.link.judge import Judge
-from milkrun.tracking.link.pictures import Fitter
+from milkrun.tracking.link.scoring import Scorer
+from milkrun.tracking.moment import resize
 from tests.tracking.link_tools import PLENTY, Scripted, frame, greet, tell, world_of
 
 SHORT = Patience(silence=0.3, frame=0.3, index=0.1)
@@ -35,7 +36,7 @@ def params_of(target=IN_VIEW, crash=0.0):
 
 
 def plays(*scenes, **greeting):
-    """A simulator that answers each question by `tell` with these arguments."""
+    """A simulator that answers each request by `tell` with these arguments."""
 
     def play(raw):
         play.hello = greet(raw, **greeting)
@@ -165,10 +166,10 @@ def test_the_lowest_reason_wins():
 def test_the_reward_of_an_end_is_paid_once(reason, paid):
     """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
     added."""
-    judge = Judge(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
+    scorer = Scorer(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
     scores = np.array([0.5, 1.0])
-    judge.begin(params_of(), True, scores)
-    found = judge.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
+    scorer.reset(params_of(), True, scores)
+    found = scorer.step(4, params_of(), True, [0.0] * 4, reason, paid, scores)
     assert (found.reward, REASONS[found.reason]) == (20.5, "crash" if reason == 1 else "time")
 
 
@@ -182,22 +183,22 @@ def test_the_reward_of_an_end_is_paid_once(reason, paid):
         {"reward_kind": "distance", "occlusion": "zero"},
     ],
 )
-def test_the_client_judges_as_the_world_does(options):
-    """Fourteen rows over one episode: a judge that is given only params and the physical ends pays and ends alike."""
+def test_the_client_scores_as_the_world_does(options):
+    """Fourteen rows over one episode: a scorer with only params and the physical ends pays and ends alike."""
     config = TrackingConfig.build(
         size=16, ground_cell=10.0, max_vehicles=4, max_sim_steps=48, reward_params=True, **options
     )
     world, rng = world_of(config, 14, seed=3), np.random.default_rng(0)
     world.reset()
-    judges = [Judge(config, frozenset()) for _ in range(14)]
-    for b, judge in enumerate(judges):
-        assert judge.begin(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
+    scorers = [Scorer(config, frozenset()) for _ in range(14)]
+    for b, scorer in enumerate(scorers):
+        assert scorer.reset(world.reward_params[b], bool(world.visible[b]), None).r_c == pytest.approx(world.r_c[b])
     while not world.done.all():
         live = np.flatnonzero(~world.done)
         world.step(rng.integers(7, size=len(live)), live)
         for b in live:
             reason = int(world.reason[b]) if world.reason[b] in (1, 2, 3, 4, 5, 6, 11) else 0
-            found = judges[b].step(
+            found = scorers[b].step(
                 int(world.sim_step[b]), world.reward_params[b], bool(world.visible[b]), world.cmd[b], reason, 0.0, None
             )
             expected = (world.reward_exact[b], world.r_c[b], world.r_d[b], world.reason[b])
@@ -216,7 +217,10 @@ def test_commands_are_what_the_actions_mean():
             link.answer()
         link.close()
     assert [(q["action"], q["cmd"]) for q in play.questions[1:]] == [
-        (0, [30.0, 0.0, 0.0, 0.0]), (4, [0.0, 0.0, 0.0, 2.0]), (-1, [0.0] * 4)]  # fmt: skip
+        (0, [30.0, 0.0, 0.0, 0.0]),
+        (4, [0.0, 0.0, 0.0, 2.0]),
+        (-1, [0.0] * 4),
+    ]
     assert all(type(x) is float for q in play.questions[1:] for x in q["cmd"])
     assert play.hello["config"] == {
         "forward": 30.0,
@@ -242,15 +246,15 @@ def test_pictures_of_another_size_are_resized_by_area():
     assert (found[0, :, :8] == 0).all() and (found[0, :, 8:] == 124).all()  # 0.299*200 + 0.587*100 + 0.114*50 = 124.2
     fine = np.arange(3 * 32 * 32, dtype=np.uint32).reshape(3, 32, 32) % 251
     means = fine.reshape(3, 16, 2, 16, 2).mean((2, 4))
-    fitted = Fitter((3, 32, 32), 3, 16).fit(fine.astype(np.uint8))
+    fitted = resize(fine.astype(np.uint8), 3, 16)
     assert (fitted == np.floor(means + 0.5)).all()
-    assert (Fitter((1, 2, 2), 3, 2).fit(np.array([[[1, 2], [3, 4]]], np.uint8)) == [[[1, 2], [3, 4]]] * 3).all()
-    thirds = Fitter((1, 3, 3), 1, 2).fit(np.array([[[0, 90, 180]] * 3], np.uint8))
+    assert (resize(np.array([[[1, 2], [3, 4]]], np.uint8), 3, 2) == [[[1, 2], [3, 4]]] * 3).all()
+    thirds = resize(np.array([[[0, 90, 180]] * 3], np.uint8), 1, 2)
     assert thirds[0].tolist() == [[30, 150]] * 2  # (0 + 90/2) / 1.5, (90/2 + 180) / 1.5
 
 
 def test_a_cloud_that_a_simulator_has_not_is_empty():
-    """It was asked for, and the simulator has no lidar: nothing is met."""
+    """The option is on, but the simulator has no lidar: no point is a hit."""
     with Scripted(plays(*told(0))) as simulator:
         link = simulator.link(cloud=True, lidar_points=7)
         cloud = flown(link, 0)[0].cloud
@@ -361,7 +365,7 @@ def says(data):
         (lambda raw: None, LinkError, "it closed the connection|ECONNRESET"),
     ],
 )
-def test_what_is_no_simulator_is_told_in_a_sentence(play, kind, what):
+def test_an_error_names_what_is_no_simulator(play, kind, what):
     """Another program, another version, a broken greeting."""
     with Scripted(play) as simulator:
         with pytest.raises(kind, match=what) as told:
@@ -370,7 +374,7 @@ def test_what_is_no_simulator_is_told_in_a_sentence(play, kind, what):
         assert type(told.value).__module__ == "milkrun.core.errors"
 
 
-def test_nobody_listens():
+def test_a_port_without_a_listener():
     """The sentence says how to start one."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -380,13 +384,13 @@ def test_nobody_listens():
         Link(TrackingConfig.build(link="tcp://nowhere.invalid:1"), seed=0, row=0, count=1)
 
 
-def test_something_that_says_nothing_is_given_up():
+def test_a_silent_listener_times_out():
     """It accepts and is silent, as a web server would be."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match=r"said nothing for 0\.3 s.*another program"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}"), seed=0, row=0, count=1, patience=SHORT)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # where nobody has waited yet
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a port without an earlier failure
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match="said nothing within the option delay"):
             Link(TrackingConfig.build(link=f"tcp://127.0.0.1:{port}", delay=0.2), seed=0, row=0, count=1)
@@ -442,7 +446,7 @@ def test_a_simulator_that_dies_in_a_step_ends_the_episode(way):
 
 
 def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
-    """Also where the system still takes the question."""
+    """Also if the system still accepts the request."""
     gone = threading.Event()
 
     def first(raw):
@@ -461,7 +465,7 @@ def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
         link.close()
 
 
-def test_an_episode_that_never_came_is_asked_for_again():
+def test_an_episode_that_never_came_is_requested_again():
     """The simulator dies at the reset: the client connects once more, for the same episode; then it gives up."""
 
     def first(raw):
@@ -474,7 +478,6 @@ def test_an_episode_that_never_came_is_asked_for_again():
         link.ask_reset()
         assert link.answer().sim_step == 0
         assert again.questions[0]["episode"] == 0
-        link._drop()
         link.ask_reset()
         with pytest.raises(LinkError, match="no connection with a simulator"):
             link.answer()
@@ -482,7 +485,7 @@ def test_an_episode_that_never_came_is_asked_for_again():
 
 
 def test_a_reset_without_a_simulator_is_an_error():
-    """It died for good: the error comes at once, and the episode is still to come."""
+    """It died for good: the error comes at once, and the episode number is not used up."""
 
     def first(raw):
         greet(raw)
@@ -497,12 +500,15 @@ def test_a_reset_without_a_simulator_is_an_error():
     for _ in range(2):
         with pytest.raises(LinkError, match="no simulator listens there"):
             link.ask_reset()
-    assert link._key == (7, 0, 0)
-    link.close()
+    again = plays(*told(0))
+    with Scripted(again, port=simulator.port):
+        flown(link, 0)
+        link.close()
+    assert again.questions[0]["episode"] == 1
 
 
-def test_pings_are_answered_and_waits_heard():
-    """While an answer is waited for."""
+def test_pings_are_answered_and_waits_accepted():
+    """While the client waits for an answer."""
 
     def play(raw):
         greet(raw)
@@ -520,7 +526,7 @@ def test_pings_are_answered_and_waits_heard():
         link.close()
 
 
-def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
+def test_a_busy_simulator_times_out_after_delay():
     """It says `wait` for ever: after `delay` the client gives up, however short the signs of life are apart."""
 
     def play(raw):
@@ -538,17 +544,28 @@ def test_a_busy_simulator_is_waited_for_as_long_as_the_option_says():
         link.close()
 
 
-def test_an_interrupt_while_waiting_leaves_no_half_frame(monkeypatch):
+@pytest.fixture
+def interrupt():
+    """A signal that interrupts the main thread as Ctrl-C does; SIGINT itself may be ignored in a background job."""
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
     """Ctrl-C in the middle of an answer: the connection is given up, and the next reset has a new one."""
-    with Scripted(plays(*told(0)), plays(*told(0))) as simulator:
+
+    def half(raw):
+        greet(raw)
+        raw.expect("reset")
+        raw.sock.sendall(frame({"type": "pong", "x": "y" * 100})[:50])
+        interrupt()
+        raw.read()
+
+    with Scripted(half, plays(*told(0))) as simulator:
         link = simulator.link()
-        link.ask_reset()
-
-        def interrupt(deadline):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(link._held.channel, "_fill", interrupt, raising=False)
         with pytest.raises(KeyboardInterrupt):
+            link.ask_reset()
             link.answer()
         link.ask_reset()
         assert link.answer().sim_step == 0

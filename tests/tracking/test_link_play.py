@@ -19,18 +19,32 @@ def host():
 
 KINDS = {
     "plain": {},
-    "all": {"other_state": True, "reward_params": True, "cloud": True, "lidar_points": 12, "channels": 1,
-            "scene": ("village", "lake"), "weather": ("night", "snow", "foggy")},
+    "all": {
+        "other_state": True,
+        "reward_params": True,
+        "cloud": True,
+        "lidar_points": 12,
+        "channels": 1,
+        "scene": ("village", "lake"),
+        "weather": ("night", "snow", "foggy"),
+    },
     "stacked": {"frame_stack": 3, "max_steps": 7},
     "velocity": {"action_mode": "velocity", "reward": "D-VAT", "constants": "as_published", "wind_sigma": 4.0},
-    "e2e": {"reward": "E2E", "action_dim": 6, "end_reward": True, "town": "fixed", "init_no_done": 4,
-            "no_reward_done": 4, "view_range": 0.1},
+    "e2e": {
+        "reward": "E2E",
+        "action_dim": 6,
+        "end_reward": True,
+        "town": "fixed",
+        "init_no_done": 4,
+        "no_reward_done": 4,
+        "view_range": 0.1,
+    },
     "ends": {"end_reward": True, "init_no_done": 4, "no_reward_done": 4, "view_range": 0.1, "town": "row"},
-}  # fmt: skip
+}
 
 
 def action_of(config, rng):
-    """Any action; one in eight is none."""
+    """A random action; one in eight is out of range."""
     if config.action_mode == "velocity":
         return np.full(4, np.nan) if rng.random() < 1 / 8 else rng.uniform(-1, 1, 4)
     return 99 if rng.random() < 1 / 8 else int(rng.integers(config.action_dim))
@@ -38,7 +52,7 @@ def action_of(config, rng):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_link_gives_the_bytes_of_a_row_in_this_process(host, kind):
-    """Three rows over three episodes and more, each beginning anew when it ends: every part of every moment."""
+    """Three rows over three episodes and more, each restarted when it ends: every part of every moment."""
     links = host.links(3, group=kind, **KINDS[kind])
     config, rng, ended = links[0].config, np.random.default_rng(0), 0
     world = world_of(config, 3)
@@ -97,8 +111,8 @@ def test_moments_are_the_receivers_own(host):
     assert (second.image[0] == kept[1]).all() and second.other_state.any()
 
 
-def test_all_move_when_all_have_asked(host):
-    """With barrier nobody is answered before the last asks, and one that closes no longer counts."""
+def test_a_barrier_waits_for_all_requests(host):
+    """With barrier no answer comes before the last request, and a closed environment no longer counts."""
     links = host.links(3, group="barrier", delay=PLENTY)
     answered = []
     threads = []
@@ -117,7 +131,7 @@ def test_all_move_when_all_have_asked(host):
 
 
 def test_without_barrier_each_is_answered_at_once(host):
-    """One of two steps while the other never asks."""
+    """One of two steps while the other sends no request."""
     links = host.links(2, group="free", barrier=False)
     links[0].ask_reset()
     links[0].answer()
@@ -127,8 +141,8 @@ def test_without_barrier_each_is_answered_at_once(host):
         link.close()
 
 
-def test_who_is_waited_for_is_named(host):
-    """Environments 1 and 3 of 4 never ask: the others are told, and lose their connections; then the rest goes on."""
+def test_missing_environments_are_named(host):
+    """Environments 1 and 3 of 4 send no request: the others time out and lose their connections; the rest goes on."""
     links = host.links(4, group="missing", delay=2.0)
     for idx in (0, 2):
         links[idx].ask_reset()
@@ -148,13 +162,13 @@ def test_who_is_waited_for_is_named(host):
     world.reset()
     world.observe()
     moments = [link.answer() for link in links]
-    assert differing(moments[0], moment_of(world, 0, True)) == []  # the episode that was asked for and never came
+    assert differing(moments[0], moment_of(world, 0, True)) == []  # the requested episode that never came
     for link in links:
         link.close()
 
 
-def test_groups_do_not_see_each_other(host):
-    """The same index, other options and seeds: each group has its own world, and one at its barrier stops nobody."""
+def test_groups_are_independent(host):
+    """The same index, other options and seeds: each group has its own world, and one at its barrier stops no other."""
     one, other = host.links(2, group="one"), host.links(2, group="other", size=24, seed=9)
     one[0].ask_reset()
     for link in other:
@@ -179,7 +193,7 @@ def test_groups_do_not_see_each_other(host):
         ({"row": 1, "count": 2, "barrier": False}, "group 'taken' has barrier=True"),
     ],
 )
-def test_who_does_not_fit_a_group_is_told_why(host, changes, what):
+def test_a_member_must_match_its_group(host, changes, what):
     """The same index twice; another number, option or barrier."""
     from milkrun.tracking.link.client import Patience
 
@@ -199,7 +213,7 @@ def test_an_index_is_free_again_when_its_environment_has_left(host):
     assert not any("'again' is connected already" in line for line in host.log)
 
 
-def test_a_simulator_has_room_for_so_many():
+def test_a_simulator_limits_its_environments():
     """Four at most: a group of three leaves room for one."""
     with Hosted(max_envs=4) as host:
         links = host.links(3)
@@ -211,7 +225,7 @@ def test_a_simulator_has_room_for_so_many():
 
 
 def test_the_token_must_be_right(tmp_path):
-    """The right one plays; a wrong one and none are told apart."""
+    """The right one plays; a wrong one and a missing one have different errors."""
     right, wrong, short = tmp_path / "right", tmp_path / "wrong", tmp_path / "short"
     right.write_text("a swordfish, a long one\n")
     wrong.write_text("a trout, a long one")
@@ -225,7 +239,7 @@ def test_the_token_must_be_right(tmp_path):
         link.close()
         with pytest.raises(LinkAuth, match=r"wrong token.*token_file"):
             host.link(token_file=str(wrong))
-        with pytest.raises(LinkAuth, match="asks for a token: set the option token_file"):
+        with pytest.raises(LinkAuth, match="requires a token: set the option token_file"):
             host.link()
         with pytest.raises(ConfigError, match="holds 15 bytes; put a random secret of at least 16 bytes in it"):
             host.link(token_file=str(short))
@@ -237,8 +251,8 @@ def test_the_token_must_be_right(tmp_path):
             host.link(token_file=str(tmp_path / "absent"))
 
 
-def test_scene_and_weather_of_a_simulator_stand_in_where_none_is_named():
-    """`--scene` is for those who leave it open."""
+def test_scene_and_weather_of_a_simulator_are_defaults():
+    """`--scene` applies to environments without a scene of their own."""
     with Hosted(defaults={"scene": "desert", "weather": None}) as host:
         link, named = host.link(scene=None), host.link(group="named", scene="lake")
         for one, scene in ((link, "desert"), (named, "lake")):
@@ -250,23 +264,23 @@ def test_scene_and_weather_of_a_simulator_stand_in_where_none_is_named():
             one.close()
 
 
-def test_questions_in_the_wrong_order_are_refused(host):
+def test_requests_in_the_wrong_order_are_refused(host):
     """A step before a reset, two steps at once, an answer to nothing, anything after close."""
     link = host.link(group="order", max_steps=1)
     with pytest.raises(ResetNeeded, match="environment 0 of 1 in group 'order': reset"):
         link.ask_step(0)
-    with pytest.raises(ResetNeeded, match="not asked"):
+    with pytest.raises(ResetNeeded, match="no pending request"):
         link.answer()
     link.ask_reset()
     link.answer()
     link.ask_step(0)
-    with pytest.raises(ResetNeeded, match="asked already"):
+    with pytest.raises(ResetNeeded, match="has a pending request"):
         link.ask_step(0)
     assert link.answer().truncated
     with pytest.raises(ResetNeeded):
         link.ask_step(0)
     link.ask_reset()
-    link.ask_reset()  # the answer of the first is let go
+    link.ask_reset()  # discards the answer of the first
     assert link.answer().sim_step == 0
     link.close()
     link.close()
@@ -277,7 +291,7 @@ def test_questions_in_the_wrong_order_are_refused(host):
 
 @pytest.mark.parametrize("action", [1.5, [1, 2], "up", None, True, np.zeros(1, int)])
 def test_what_is_no_integer_is_refused_here(host, action):
-    """The simulator is not asked, and the episode goes on."""
+    """No request is sent, and the episode goes on."""
     link = host.link(group="kinds")
     link.ask_reset()
     link.answer()

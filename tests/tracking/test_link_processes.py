@@ -9,15 +9,25 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from milkrun.core.errors import LinkError, ResetNeeded
 from milkrun.tracking.config import REASONS, TrackingConfig
-from milkrun.tracking.link import launch
 from milkrun.tracking.link.client import Link, Patience
-from tests.tracking.link_tools import PLENTY, SMALL, Raw, differing, hello, moment_of, reset, until, world_of
+from tests.tracking.link_tools import (
+    PLENTY,
+    SMALL,
+    Raw,
+    differing,
+    gone,
+    hello,
+    moment_of,
+    reset,
+    simulators_of,
+    until,
+    world_of,
+)
 
 READY = 120.0
 """Seconds in which a process that loads compiled code is ready, also while others use the cores."""
@@ -29,9 +39,7 @@ class Child:
     def __init__(self):
         self.parent = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
         command = [sys.executable, "-m", "milkrun", "simulate", "--port", "0", "--parent-pid", str(self.parent.pid)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=launch._environment()
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.line = self.process.stdout.readline()
         self.port = json.loads(self.line)["port"]
 
@@ -54,14 +62,6 @@ def listens(port):
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
         return sock.getsockname() != sock.getpeername()
     return False
-
-
-def gone(pid):
-    """Whether a process has ended; one without a parent may wait to be counted."""
-    try:
-        return " Z " in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return True
 
 
 def free_port():
@@ -134,7 +134,7 @@ time.sleep(600)
     with Raw.to(child.port) as other:
         other.hello(2, 0)
         other.expect("welcome")
-        client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=launch._environment())
+        client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         try:
             assert client.stdout.readline() == b"there\n"
             other.send(**reset())
@@ -182,8 +182,7 @@ def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_us
     waiting.start()
     links[0] = Link(config, seed=5, row=0, count=2, patience=Patience(silence=3.0))
     waiting.join(READY)
-    simulator = links[0]._held.simulator
-    assert links[1]._held.simulator is None and simulator.port == port
+    assert [link.address.port for link in links] == [port] * 2
     world = world_of(config, 2, seed=5)
     try:
         for kills in (False, True):
@@ -193,7 +192,7 @@ def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_us
                 link.ask_reset()
             for b, link in enumerate(links):
                 assert differing(link.answer(), moment_of(world, b, True)) == []
-            pid = simulator._process.pid
+            (pid,) = simulators_of(os.getpid())
             os.kill(pid, signal.SIGSTOP)
             for link in links:
                 link.ask_step(0)
@@ -212,16 +211,16 @@ def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_us
         for link in links:
             link.close()
     until(lambda: gone(pid))
-    assert not listens(port) and launch._running == {}
+    assert not listens(port) and simulators_of(os.getpid()) == []
 
 
 def test_a_free_port_is_shared_by_all_environments_of_a_process():
     """port 0: one simulator for both, whichever comes first; it ends with the last that closes."""
     config = TrackingConfig.build(auto_start=True, port=0, delay=READY, **SMALL)
     links = [Link(config, seed=5, row=row, count=2) for row in (1, 0)]
-    assert links[0]._held.simulator is links[1]._held.simulator
-    pid, port = links[0]._held.simulator._process.pid, links[0].address.port
-    assert port != 0
+    (pid,) = simulators_of(os.getpid())
+    port = links[0].address.port
+    assert links[1].address.port == port != 0
     links[0].close()
     assert listens(port)
     links[1].ask_reset()
@@ -232,7 +231,7 @@ def test_a_free_port_is_shared_by_all_environments_of_a_process():
 
 
 def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
-    """Three environments, two secrets: two simulators, each with room for a group of 257, and nobody is refused."""
+    """Three environments, two secrets: two simulators, each with room for a group of 257."""
     links = []
     try:
         for k, name in enumerate("aba"):
@@ -244,37 +243,38 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
             links.append(Link(config, seed=5, row=k, count=257))
             links[k].ask_reset()
             assert links[k].answer().sim_step == 0
-        one, other, again = [link._held.simulator for link in links]
-        assert one is again and one is not other and links[0].address.port != links[1].address.port
+        one, other, again = [link.address.port for link in links]
+        assert one == again != other and len(simulators_of(os.getpid())) == 2
     finally:
         for link in links:
             link.close()
-    assert launch._running == {}
+    assert simulators_of(os.getpid()) == []
 
 
-def test_a_port_that_is_taken_is_told_by_who_starts(tmp_path):
+def test_a_taken_port_is_an_error_of_the_client(tmp_path):
     """Another program listens there: the simulator's own sentence, in the error of the client."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LinkError, match=rf"port {port} of 127\.0\.0\.1 is taken: another program listens there"):
             Link(TrackingConfig.build(auto_start=True, port=port, delay=READY), seed=0, row=0, count=1)
-    assert launch._running == {}
+    assert simulators_of(os.getpid()) == []
 
 
 @pytest.mark.long
 def test_a_simulator_ends_with_the_interpreter():
-    """Nobody closes the link: the process that started it ends, by itself or killed, and the simulator with it."""
+    """Without a close: the process that started it exits or is killed, and the simulator ends with it."""
     code = """
 import os, signal, sys
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.link.client import Link
+from tests.tracking.link_tools import simulators_of
 link = Link(TrackingConfig.build(auto_start=True, port=0, delay=120.0, size=16), seed=0, row=0, count=1)
-print(link._held.simulator._process.pid, flush=True)
+print(*simulators_of(os.getpid()), flush=True)
 if sys.argv[1] == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 """
     for way in ("end", "kill"):
-        done = subprocess.run([sys.executable, "-c", code, way], capture_output=True, env=launch._environment())
+        done = subprocess.run([sys.executable, "-c", code, way], capture_output=True)
         assert (done.returncode, done.stderr) == (0 if way == "end" else -9, b"")
         pid = int(done.stdout)
         until(lambda pid=pid: gone(pid))

@@ -1,4 +1,4 @@
-"""The other client of the link plays each simulator that there is: strangers who only share docs/link.md."""
+"""The second client of the link plays each simulator of this repository; they share only docs/link.md."""
 
 import math
 import time
@@ -78,7 +78,7 @@ def refusal(code, act, *args, **keys):
 
 
 def test_an_episode_is_played_and_played_again(connect):
-    """Turns and sim steps are looked at by the client; the same three numbers give the same pictures and numbers,
+    """Turns and sim steps are checked by the client; the same three numbers give the same pictures and numbers,
     another episode does not. Ping and close work in between and at the end."""
     client = connect()
 
@@ -202,7 +202,7 @@ def test_what_may_not_be_sent_is_refused_by_its_name(connect, sent, code):
     refusal(code, client._next, "pong")
 
 
-def test_who_has_no_token_and_who_is_one_too_many_stay_outside(simulator, connect):
+def test_a_missing_token_and_one_too_many_are_refused(simulator, connect):
     """`auth` without the token or with another, `busy` beyond `max_envs`."""
     with simulator(token=b"swordfish", max_envs=1) as port:
         refusal("auth", connect, port=port)

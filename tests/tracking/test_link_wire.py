@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from milkrun.tracking.link import wire
-from milkrun.tracking.link.wire import Fault, Inbox
+from milkrun.tracking.link.wire import Fault, FrameReader
 from tests.tracking.link_tools import frame
 
 PAGE = Path(__file__).parents[2] / "docs" / "link.md"
@@ -30,10 +30,24 @@ def page_frames():
 
 HEADERS = {
     "challenge": {"type": "challenge", "proto": 1, "nonce": bytes(range(16)), "auth": True},
-    "hello": {"type": "hello", "proto": 1, "group": "main", "n": 1, "idx": 0, "barrier": True, "config": {"size": 16},
-              "mac": wire.mac_of(b"swordfish", bytes(range(16)), "main", 0)},
-    "welcome": {"type": "welcome", "proto": 1, "n": 1, "image": [3, 16, 16], "sim_hz": 500,
-                "caps": ["ends", "rewards", "cloud"]},
+    "hello": {
+        "type": "hello",
+        "proto": 1,
+        "group": "main",
+        "n": 1,
+        "idx": 0,
+        "barrier": True,
+        "config": {"size": 16},
+        "mac": wire.mac_of(b"swordfish", bytes(range(16)), "main", 0),
+    },
+    "welcome": {
+        "type": "welcome",
+        "proto": 1,
+        "n": 1,
+        "image": [3, 16, 16],
+        "sim_hz": 500,
+        "caps": ["ends", "rewards", "cloud"],
+    },
     "reset": {"type": "reset", "turn": 0, "seed": 7, "row": 0, "episode": 0},
     "step": {"type": "step", "turn": 1, "action": 0, "cmd": [40.0, 0.0, 0.0, 0.0]},
     "wait": {"type": "wait", "turn": 1, "missing": [2, 5]},
@@ -42,20 +56,20 @@ HEADERS = {
     "close": {"type": "close"},
     "bye": {"type": "bye"},
     "error": {"type": "error", "code": "auth", "text": "wrong token"},
-}  # fmt: skip
+}
 
 
 def decoded(data, **options):
     """All frames in some bytes, their payloads as bytes."""
-    inbox = Inbox(**options)
+    reader = FrameReader(**options)
     found, at = [], 0
     while at < len(data):
-        room = inbox.room()
+        room = reader.space()
         count = min(len(room), len(data) - at)
         room[:count] = data[at : at + count]
-        inbox.took(count)
+        reader.advance(count)
         at += count
-        while (one := inbox.frame()) is not None:
+        while (one := reader.frame()) is not None:
             found.append((one[0], bytes(one[1])))
     return found
 
@@ -72,7 +86,7 @@ def test_frames_are_the_bytes_of_the_page(kind):
     """Written and read: each frame that the page shows in full."""
     shown = page_frames()
     assert shown.keys() == HEADERS.keys()
-    assert wire.head(HEADERS[kind]) == shown[kind]
+    assert wire.encode(HEADERS[kind]) == shown[kind]
     assert decoded(shown[kind]) == [(HEADERS[kind], b"")]
 
 
@@ -87,17 +101,17 @@ def test_frames_come_whole_however_the_bytes_are_cut():
     data = b"".join(frame(header, b"x" * k) for k, header in enumerate(headers))
     expected = [(header, b"x" * k) for k, header in enumerate(headers)]
     for piece in (1, 7, len(data)):
-        inbox, found = Inbox(size=16), []
+        reader, found = FrameReader(size=16), []
         for at in range(0, len(data), piece):
             some = data[at : at + piece]
             while some:
-                room = inbox.room()
+                room = reader.space()
                 count = min(len(room), len(some))
                 room[:count], some = some[:count], some[count:]
-                inbox.took(count)
-                while (one := inbox.frame()) is not None:
+                reader.advance(count)
+                while (one := reader.frame()) is not None:
                     found.append((one[0], bytes(one[1])))
-        assert found == expected and not inbox.begun
+        assert found == expected and not reader.partial
 
 
 def nested(levels):
@@ -164,7 +178,7 @@ def test_the_limits_themselves_are_allowed(header):
 
 def test_a_wrong_prefix_is_refused_before_its_body_comes():
     """Sixteen bytes are enough to know; so is the first wrong one."""
-    assert fault(frame({"type": "ping"}, b"1")[:16], most_payload=0) == "too_large"
+    assert fault(frame({"type": "ping"}, b"1")[:16], max_payload=0) == "too_large"
     assert fault(b"MRLX") == "version"
 
 
@@ -272,3 +286,13 @@ except ImportError as e:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     command = 'pip install -e ".[link]" in your checkout of Milkrun'
     assert said == f"MissingExtra this needs msgpack, which is not installed: {command}\n"
+
+
+def test_a_client_loads_no_compiler():
+    """A client of a running simulator imports neither the world nor numba."""
+    code = """
+import sys
+import milkrun.tracking.link.client
+assert not {"numba", "milkrun.tracking.world"} & sys.modules.keys()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

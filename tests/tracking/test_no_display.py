@@ -14,7 +14,7 @@ import ctypes, os, sys
 HIDDEN = {HIDDEN!r}
 
 def refuse(event, args):
-    "Whoever asks for one of these libraries by name is told that it is not there."
+    "An import of one of these libraries fails as if it were not installed."
     if event == "ctypes.dlopen" and args and args[0] and os.path.basename(str(args[0])).startswith(HIDDEN):
         raise OSError(f"{{args[0]}}: cannot open shared object file: No such file or directory")
 

@@ -130,7 +130,7 @@ def test_frames_are_the_last_images_with_the_oldest_first():
 
 
 def test_looking_changes_nothing():
-    """Looked at after every step, after every third, and at the end only: the same bytes of state and image."""
+    """Observed after every step, after every third, and at the end only: the same bytes of state and image."""
     ends = []
     for every in (1, 3, 100):
         world = world_of(3, size=32, ground_cell=2.0, scene="downtown", weather="snow", other_state=True, cloud=True)

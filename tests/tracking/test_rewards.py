@@ -143,6 +143,29 @@ def test_dvat_by_hand():
     assert rewards.dvat(params_of(0, 0), 0.5) == pytest.approx(0.5 ** (1 / 3))
 
 
+@pytest.mark.parametrize(
+    ("options", "d_ref"),
+    [
+        ({"reward": "E2E"}, 14.0),
+        ({"reward": "DVAT"}, 14.0),
+        ({"reward": "E2E", "constants": "as_published"}, 12.841852),
+        ({"reward": "D-VAT", "constants": "as_published"}, 24.393652),
+    ],
+)
+def test_the_first_step_sets_the_reference_distance(options, d_ref):
+    """As coded the distance ahead; E2E as published the middle of the picture, D-VAT the depth of (14, 1, 0)."""
+    world = straight(1, **options)
+    stand(world, (14.0, 1.0, 0.0))
+    hover(world, (0.0, 0.0, 20.0))
+    world.step([STOP])
+    assert world.d_ref[0] == pytest.approx(d_ref, abs=1e-6)
+    if options == {"reward": "E2E"}:
+        assert world.reward_exact[0] == pytest.approx(1 - 1 / 9)  # 1 m aside
+    world.veh_pose[:, 0, 0] = 16.0
+    world.step([STOP])
+    assert world.d_ref[0] == pytest.approx(d_ref, abs=1e-6)
+
+
 def test_distance_by_hand():
     p = params_of()
     p[42:44] = 3, 4

@@ -1,5 +1,5 @@
 """A row of the tracking world depends on its own key and actions and on nothing else, to the bit, for three episodes:
-not on the batch, on threads, on the order of resets, on who looks and when, on whose memory its town lies in.
+not on the batch, threads, the order of resets, observations, or the memory of its town.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rows import KINDS, SMALL, actions, bits, differing, live, made, ready
 ROW, EPISODES = 5, 3
 SEEN = ("image", "frames", "other_state", "cloud")
 Trace = dict[tuple[int, int], dict[str, bytes]]
-"""By episode and agent step: the row's bytes; of what is made on demand only where it was looked at."""
+"""By episode and agent step: the row's bytes; of on-demand fields only where they were observed."""
 
 
 def note(world: Any, b: int, trace: Trace, seen: bool) -> None:
@@ -28,7 +28,7 @@ def note(world: Any, b: int, trace: Trace, seen: bool) -> None:
 
 
 def traced(world: Any, b: int, look: int = 1, alone: bool = False) -> Trace:
-    """Plays row b for three episodes, beside whoever else there is, and looks at every so manieth step and at ends."""
+    """Plays row b for three episodes with the other rows, and observes it every `look` steps and at ends."""
     trace: Trace = {}
 
     def see() -> None:
@@ -60,7 +60,7 @@ def parted(one: Trace, other: Trace) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Trace]:
-    """Row 5 of seed 7 in a world of its own, looked at in every step."""
+    """Row 5 of seed 7 in a world of its own, observed in every step."""
     return {kind: traced(ready(1, kind, first_row=ROW), 0) for kind in KINDS}
 
 
@@ -76,7 +76,7 @@ def test_batch_and_threads_change_no_bit(alone, kind, rows, threads):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("look", "by_row"), [(7, False), (7, True), (1, True), (100, False), (100, True)])
 def test_looking_changes_no_bit(alone, kind, look, by_row):
-    """Looked at in every step, in every seventh and only at ends, together with the other rows and alone."""
+    """Observed in every step, in every seventh and only at ends, together with the other rows and alone."""
     assert parted(alone[kind], traced(ready(7, kind), ROW, look, by_row)) == []
 
 
@@ -145,7 +145,7 @@ def test_towns_that_last_change_no_bit(town):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
 def test_ways_of_beginning_again_change_no_bit(alone, kind, autoreset):
-    """Whoever begins the next episode: every moment of the three is the same, and so is what an end showed."""
+    """However the next episode begins: every moment of the three is the same, and so is what an end showed."""
     world, last = ready(7, kind, autoreset=autoreset), EPISODES - 1
     flags = ("terminated", "truncated")  # in the one mode they still say that the last step was an end
     told = [name for name, f in world.fields.items() if f.role is not Role.VIEW and name not in flags]

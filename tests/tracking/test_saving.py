@@ -56,7 +56,7 @@ def ready_rows(saved, rows):
 
 
 def test_a_picture_comes_back_with_its_row():
-    """A row that was looked at, moved and put back shows its old picture again, not the last one made."""
+    """A row that was observed, moved and restored shows its old picture again, not the last one made."""
     world = ready(3)
     before = world.observe()["image"].copy()
     saved = world.state_dict()

@@ -132,7 +132,7 @@ def test_a_hundred_towns_keep_the_rules(scene):
 @pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_thousand_towns_keep_the_rules(scene):
-    """The same of as many as the acceptance asks for."""
+    """The same for a thousand."""
     check_rules(towns(1000, seed=12, scene=scene), scene)
 
 
@@ -357,7 +357,7 @@ def test_the_weather_changes_no_town():
 
 
 def test_a_list_of_scenes_is_drawn_with_the_town():
-    """All scenes come up, and each looks as it does when it alone is asked for."""
+    """All scenes occur, and each equals the same scene drawn alone."""
     world = towns(64, scene=SCENES, seed=2)
     assert set(world.scene_id.tolist()) == set(range(6))
     b = int(np.flatnonzero(world.scene_id == 4)[0])

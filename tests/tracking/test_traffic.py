@@ -66,8 +66,28 @@ def test_a_first_step_by_hand():
     assert world.veh_pose[0, 1].tolist() == pytest.approx([2 + world.veh_s[0, 1], -2, 0])
 
 
-def test_who_reaches_the_end_of_a_straight_road_vanishes():
-    """The pose stays where the road ends, and who follows drives on as if the road were free."""
+def test_no_car_brakes_harder_than_nine():
+    """At 10 m/s 3 m behind a car that stands: the model would brake far harder than 9 m/s2."""
+    world = build([(0, 0), (500, 0)], [(0, 1)], ends=True)
+    put(world, 0, edge=0, s=150, speed=0)
+    put(world, 1, edge=0, s=150 - 4.6 - 3, speed=10)
+    roll(world, 1)
+    assert world.veh_v[0, 1] == pytest.approx(10 - 9 * DT)
+
+
+def test_the_length_of_a_curve_is_right_within_a_thousandth():
+    """By three points of Gauss, against the length of a polyline along it: a quarter turn of legs 6 + 2 m."""
+    world = build([(-50, 0), (0, 0), (0, 50), (50, 50)], [(0, 1), (1, 2), (2, 3)], cut=6.0, ends=True)
+    put(world, 0, edge=0, s=30, speed=5)
+    while world.veh_edge[0, 0] == 0:
+        roll(world, 1)
+    assert world.veh_to[0, 0] == 4
+    length = np.hypot(*np.diff(curve(world, 2, 4), axis=0).T).sum()
+    assert world.veh_curve[0, 0] == pytest.approx(length, rel=1e-3)
+
+
+def test_a_car_vanishes_at_the_end_of_a_straight_road():
+    """The pose stays where the road ends, and the follower drives on as on a free road."""
     world = build([(0, 0), (100, 0)], [(0, 1)], cut=0.0, ends=True)
     put(world, 0, edge=0, s=99.99, speed=10)
     put(world, 1, edge=0, s=80, speed=5)
@@ -124,7 +144,7 @@ def test_a_junction_is_not_given_while_its_way_out_is_full():
         assert world.node_owner[0, 0] == given
 
 
-def test_a_junction_is_asked_for_within_braking_way_and_five_metres():
+def test_a_junction_is_requested_within_braking_distance_and_five_metres():
     """At 8 m/s that is 8 + 5 = 13 m from the front to the line."""
     for left, given in ((13.1, -1), (12.9, 0)):
         world = crossing()
@@ -133,7 +153,7 @@ def test_a_junction_is_asked_for_within_braking_way_and_five_metres():
         assert world.node_owner[0, 0] == given
 
 
-def test_only_the_first_car_of_a_queue_asks():
+def test_only_the_first_car_of_a_queue_requests_a_junction():
     """The car behind has the lower number and is near enough; it must not hold what the one before it waits for."""
     world = crossing()
     put(world, 0, edge=1, s=88 - 2.3 - 9.5, speed=7, to=4)
@@ -156,7 +176,7 @@ def test_a_junction_is_free_again_when_the_rear_has_left():
 
 
 def test_an_edge_too_short_to_wait_on_is_no_trap():
-    """A sedan that waits 2.5 m before the line of a 4 m edge has not reached that edge: it asks from the one before."""
+    """A sedan 2.5 m before the line of a 4 m edge has not reached that edge: it requests from the one before."""
     nodes = [(-60, 0), (-10, 2), (0, 0), (60, 0), (0, 60)]
     world = build(nodes, [(0, 1), (1, 2), (2, 3), (2, 4)], guarded=(0, 2, 3, 4), cut={0: 6, 1: 2, 2: 4.1, 3: 6, 4: 6})
     assert world.edge_len[0, 2] - world.edge_cut[0, 2].sum() < 2.3 + 2.5
@@ -226,7 +246,7 @@ def test_cars_slow_down_for_turns():
 )
 def test_cars_slow_down_for_bends_but_do_not_wait(bend, s, wanted):
     """A bend of 0.5 rad at the end of 40 m: R = 80 m, vt = sqrt(4 R). The front 5 m before it wants sqrt(vt^2 + 8 x 5),
-    the front beyond it vt, and far before it, or if the bend is below 0.2 rad, nobody slows down."""
+    the front beyond it vt, and far before it, or if the bend is below 0.2 rad, no car slows down."""
     nodes = [(-240, 0), (-40, 0), (0, 0), (200 * math.cos(bend), 200 * math.sin(bend))]
     world = build(nodes, [(0, 1), (1, 2), (2, 3)], ends=True)
     put(world, 0, edge=2, s=s, speed=19, v0=20)  # of 36 m between the zones; the car is 4.6 m long
@@ -393,7 +413,7 @@ def test_colours_and_kinds_that_are_asked_for():
     assert make(1, max_vehicles=5).n_veh[0] == 5
 
 
-def test_people_walk_beside_the_road_and_nobody_minds_them():
+def test_pedestrians_walk_beside_the_road_and_cars_ignore_them():
     """1 to 2 m/s, half the road's width and 1 m from its centre line; no junction is held for them."""
     world = make(40, target_kinds=("pedestrian",), halt_rate=0.0)
     assert (1 <= world.veh_v0[:, 0]).all() and (world.veh_v0[:, 0] <= 2).all()
@@ -407,7 +427,7 @@ def test_people_walk_beside_the_road_and_nobody_minds_them():
 
 
 def test_cars_can_still_brake_at_the_start(fresh):
-    """Nobody has to brake harder than 9 m/s2, which a car does at most: the first second shows no harder stop."""
+    """No car has to brake harder than the maximum of 9 m/s2 in the first second."""
     world = Traffic(200, fresh.config, seed=9)
     world.reset()
     for _ in range(50):

@@ -1,4 +1,4 @@
-"""Tracking worlds of roads and cars alone, towns made by hand, and what tells whether cars overlap: its own code."""
+"""Tracking worlds of roads and cars alone, towns made by hand, and an independent check for overlapping cars."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milkrun.core.rng import integers
 from milkrun.tracking.cars import place_cars
 from milkrun.tracking.config import TrackingConfig
 from milkrun.tracking.generator.roads import lay_roads
-from milkrun.tracking.generator.town import raze, take_key
+from milkrun.tracking.generator.town import clear_town, take_key
 from milkrun.tracking.streams import SCENE, town_stream
 from milkrun.tracking.tables import KIND_SIZES, PEDESTRIAN, ROAD_HALF
 from milkrun.tracking.traffic import drive
@@ -25,7 +25,7 @@ def lay(w, b):
     """The roads of a drawn town, and nothing else of it."""
     q = w.instance_row[b]
     take_key(w, b, q)
-    raze(w, q)
+    clear_town(w, q)
     scene = w.scene_list[integers(town_stream(w, q, SCENE), 0, 0, w.n_scenes)]
     w.scene_id[q] = scene
     w.road_half[q] = w.scenes[scene, ROAD_HALF]

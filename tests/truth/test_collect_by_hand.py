@@ -113,17 +113,37 @@ EPISODES = {
     "CVRPP 0-1-3-0": ("CVRPP", {**PRIZES, "weight": [0, 10, 10, 1], "capacity": 15}, PROFIT, (1, 3, 0), (7, -4, -4)),
     "WCVRP leaves the full bin 2": ("WCVRP", {**BINS, "capacity": 1.6}, WASTE, (1, 3, 0), (2, -2, -14)),
     "WCVRP takes it": ("WCVRP", {**BINS, "capacity": 1.6}, WASTE, (1, 2, 0), (2, 6, -5)),
-    "CWCVRP on two trips, then home for good": ("CWCVRP", {**BINS, "capacity": 1.0}, WASTE, (1, 0, 2, 0, 0),
-                                                (2, -3, 5, -5, 0)),
-    "CWCVRP on three trips ends by itself": ("CWCVRP", {**BINS, "capacity": 1.0}, WASTE, (1, 0, 2, 0, 3, 0),
-                                             (2, -3, 5, -5, -1, -4)),
+    "CWCVRP on two trips, then home for good": (
+        "CWCVRP",
+        {**BINS, "capacity": 1.0},
+        WASTE,
+        (1, 0, 2, 0, 0),
+        (2, -3, 5, -5, 0),
+    ),
+    "CWCVRP on three trips ends by itself": (
+        "CWCVRP",
+        {**BINS, "capacity": 1.0},
+        WASTE,
+        (1, 0, 2, 0, 3, 0),
+        (2, -3, 5, -5, -1, -4),
+    ),
     "CWCVRP, the empty tour": ("CWCVRP", {**BINS, "capacity": 1.0}, WASTE, (0,), (-10,)),
     "SCWCVRP fails at 2": ("SCWCVRP", SURPRISE, STOCHASTIC, (1, 2, 2, 3, 0), (2, -11, 2, 0, -4)),
-    "SCWCVRP fails at 2 and comes back": ("SCWCVRP", SURPRISE, {**STOCHASTIC, "recourse": "round_trip"}, (1, 2, 3, 0),
-                                          (2, -9, 0, -4)),
-    "SDWCVRP serves on the first day": ("SDWCVRP", TWO_DAYS, {**STOCHASTIC, "horizon": 2}, (1, 2, 0, 0, 0),
-                                        (2, 6, -5, 0, -10)),
-}  # fmt: skip
+    "SCWCVRP fails at 2 and comes back": (
+        "SCWCVRP",
+        SURPRISE,
+        {**STOCHASTIC, "recourse": "round_trip"},
+        (1, 2, 3, 0),
+        (2, -9, 0, -4),
+    ),
+    "SDWCVRP serves on the first day": (
+        "SDWCVRP",
+        TWO_DAYS,
+        {**STOCHASTIC, "horizon": 2},
+        (1, 2, 0, 0, 0),
+        (2, 6, -5, 0, -10),
+    ),
+}
 
 
 @pytest.mark.parametrize("case", EPISODES)

@@ -17,28 +17,46 @@ from milkrun.routing.instances import DARPInstance
 from milkrun.routing.tasks import DARPProblem
 
 ONE = DARPInstance(
-    name="one", locs=[[0, 0], [3, 0], [10, 0]], demand=[0, 1, -1], capacity=[1], window_open=[0, 0, 50],
-    time_windows=[100, 100, 60], service_time=[0, 0, 0], max_ride_time=[20], max_route_duration=100,
-)  # fmt: skip
+    name="one",
+    locs=[[0, 0], [3, 0], [10, 0]],
+    demand=[0, 1, -1],
+    capacity=[1],
+    window_open=[0, 0, 50],
+    time_windows=[100, 100, 60],
+    service_time=[0, 0, 0],
+    max_ride_time=[20],
+    max_route_duration=100,
+)
 
 
 def two(ride):
     """(1,0) -> (10,0) and (-5,0) -> (2,0), at any time."""
     return DARPInstance(
-        name="two", locs=[[0, 0], [1, 0], [10, 0], [-5, 0], [2, 0]], demand=[0, 1, -1, 1, -1], capacity=[2],
-        window_open=[0] * 5, time_windows=[100] * 5, service_time=[0] * 5, max_ride_time=[ride] * 2,
+        name="two",
+        locs=[[0, 0], [1, 0], [10, 0], [-5, 0], [2, 0]],
+        demand=[0, 1, -1, 1, -1],
+        capacity=[2],
+        window_open=[0] * 5,
+        time_windows=[100] * 5,
+        service_time=[0] * 5,
+        max_ride_time=[ride] * 2,
         max_route_duration=100,
-    )  # fmt: skip
+    )
 
 
 def three(vehicles):
     """A window at the dropoff of the first, at the pickups of the others."""
     return DARPInstance(
-        name="three", locs=[[0, 0], [2, 3], [8, -1], [-4, 1], [5, 5], [6, -6], [-3, -5]],
-        demand=[0, 1, -1, 1, -1, 1, -1], capacity=[2] * vehicles, window_open=[0, 0, 20, 10, 0, 30, 0],
-        time_windows=[120, 1440, 35, 25, 1440, 45, 1440], service_time=[0, 1, 1, 1, 1, 1, 1], max_ride_time=[25] * 3,
+        name="three",
+        locs=[[0, 0], [2, 3], [8, -1], [-4, 1], [5, 5], [6, -6], [-3, -5]],
+        demand=[0, 1, -1, 1, -1, 1, -1],
+        capacity=[2] * vehicles,
+        window_open=[0, 0, 20, 10, 0, 30, 0],
+        time_windows=[120, 1440, 35, 25, 1440, 45, 1440],
+        service_time=[0, 1, 1, 1, 1, 1, 1],
+        max_ride_time=[25] * 3,
         max_route_duration=100,
-    )  # fmt: skip
+    )
 
 
 def legal(world, row=0):
@@ -189,9 +207,16 @@ def test_unequal_vehicles_may_stay():
     """Cars of 1 and 2 seats: with either order of the fleet, plans leave the first car unused, or use both."""
     for fleet in ([1, 2], [2, 1]):
         instance = DARPInstance(
-            name="fleet", locs=two(21).locs, demand=[0, 1, -1, 1, -1], capacity=fleet, window_open=[0] * 5,
-            time_windows=[100] * 5, service_time=[0] * 5, max_ride_time=[21] * 2, max_route_duration=100,
-        )  # fmt: skip
+            name="fleet",
+            locs=two(21).locs,
+            demand=[0, 1, -1, 1, -1],
+            capacity=fleet,
+            window_open=[0] * 5,
+            time_windows=[100] * 5,
+            service_time=[0] * 5,
+            max_ride_time=[21] * 2,
+            max_route_duration=100,
+        )
         world = begun(instance)
         assert legal(world) == {0, 1, 3}
         found = all_episodes(world)
@@ -215,10 +240,14 @@ def test_trace_of_the_rule_by_deadlines():
     world = milkrun.make(
         "milkrun/DARP-v0", 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled", illegal="raise"
     )
-    world.reset(instance={
-        "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]], "demand": [[0, 2, -2, 1, -1]],
-        "time_windows": [[48, 10, 13, 12, 5]], "capacity": [[5, 5]],
-    })  # fmt: skip
+    world.reset(
+        instance={
+            "locs": [[[0, 0], [30, 40], [60, 80], [0, 50], [100, 0]]],
+            "demand": [[0, 2, -2, 1, -1]],
+            "time_windows": [[48, 10, 13, 12, 5]],
+            "capacity": [[5, 5]],
+        }
+    )
     assert legal(world) == {1, 3}
     for action, time, load, allowed in ((3, 2, 1, {1}), (1, 3, 3, {2}), (2, 5, 1, {0}), (0, 0, 0, {0})):
         world.step([action])

@@ -22,10 +22,18 @@ from tests.published import published_file, published_files
 pytestmark = pytest.mark.truth
 
 SUMS = {
-    "a2-16": (119, 1553), "a2-24": (217, 4761), "a3-18": (143, 2358), "a3-30": (287, 8538), "a4-16": (135, 1991),
-    "b2-16": (115, 1926), "b2-24": (239, 5405), "b3-18": (147, 2284), "b3-30": (361, 10344), "b4-16": (127, 1584),
+    "a2-16": (119, 1553),
+    "a2-24": (217, 4761),
+    "a3-18": (143, 2358),
+    "a3-30": (287, 8538),
+    "a4-16": (135, 1991),
+    "b2-16": (115, 1926),
+    "b2-24": (239, 5405),
+    "b3-18": (147, 2284),
+    "b3-30": (361, 10344),
+    "b4-16": (127, 1584),
     "b4-32": (392, 10784),
-}  # fmt: skip
+}
 """Over the replay of each published optimum: legal actions before each step, and their node indices, added up."""
 COUNTS = [16, 2, 1, 1, 13, 2, 9, 1, 7, 2, 1, 1, 1, 10, 2, 1, 1, 9, 2, 2, 1, 7, 1, 6, 1, 5, 3, 2, 1, 3, 1, 2, 1, 1]
 """Legal actions before each of the 34 steps of a2-16."""

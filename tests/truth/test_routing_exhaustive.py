@@ -152,18 +152,22 @@ def is_valid(instance, owner, plans):
 
 
 @pytest.mark.parametrize(
-    ("capacity", "max_length", "count", "best"),
+    ("demand", "capacity", "max_length", "count", "best"),
     [
-        (10, np.inf, 18, -18),  # 3! orders, cut into trips of one or two in 3 ways
-        (15, np.inf, 24, -14),  # and the trip of three
-        (5, np.inf, 6, -24),  # each alone: 6 + 10 + 8
-        (15, 12, 18, -18),  # every pair is a trip of 12, which fits 12
-        (15, 11.99, 6, -24),
+        ((5, 5, 5), 10, np.inf, 18, -18),  # 3! orders, cut into trips of one or two in 3 ways
+        ((5, 5, 5), 15, np.inf, 24, -14),  # and the trip of three
+        ((5, 5, 5), 5, np.inf, 6, -24),  # each alone: 6 + 10 + 8
+        ((4, 5, 6), 10, np.inf, 14, -20),  # 2 and 3 together are 11: trips 1-2 and 3
+        ((5, 5, 5), 15, 14, 20, -14),  # of the six trips of three 1-2-3, 3-2-1; the others are 16 and 18 long
+        ((5, 5, 5), 15, 12, 18, -18),  # every pair is a trip of 12, which fits 12
+        ((5, 5, 5), 10, 11.9999, 18, -18),  # within the tolerance of 1.2e-4
+        ((5, 5, 5), 10, 11.9998, 6, -24),
+        ((5, 5, 5), 10, 10, 6, -24),  # customer 2 alone is a trip of 10
     ],
 )
-def test_cvrp_rectangle_by_hand(capacity, max_length, count, best):
-    """Demands 5, 5, 5 on the rectangle: number of sequences and best return."""
-    instance = {"locs": RECTANGLE, "demand_units": [[0, 5, 5, 5]], "capacity": [capacity], "max_length": [max_length]}
+def test_cvrp_rectangle_by_hand(demand, capacity, max_length, count, best):
+    """Three customers on the rectangle: number of sequences and best return."""
+    instance = {"locs": RECTANGLE, "demand_units": [[0, *demand]], "capacity": [capacity], "max_length": [max_length]}
     instance = {name: np.array(value) for name, value in instance.items()}
     _, plans, returns = enumerate_all("milkrun/CVRP-v0", instance, num_loc=3)
     assert (len(plans), returns.max()) == (count, best)

@@ -156,15 +156,12 @@ class TeamRow(Follower):
         self._shared = [(name, getattr(self.world, name)) for name in shared_info(self.world)]
         self.bind()
 
-    def begin(
-        self, seed: int | None, options: Mapping[str, Any] | None, then: Callable[[], object] | None = None
-    ) -> None:
-        """The episode of key (seed, 0, 0), else the next one of this row; of options `instance` is known, a mapping of
-        instance fields without a row axis, and others are let pass, as PettingZoo's checker wants. `then`: what goes
-        with it."""
+    def begin(self, seed: int | None, options: Mapping[str, Any] | None) -> None:
+        """Begins the episode of key (seed, 0, 0), without a seed the next one of this row. Of the options `instance` is
+        read, a mapping of instance fields without a row axis; others are ignored, as PettingZoo's checker requires."""
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
         instance = one_instance(read_options(options).get("instance"))
-        self._restart(seed=seeds, instance=instance, then=then)
+        self._restart(seed=seeds, instance=instance)
 
     def play(self, actions: Mapping[str, Any]) -> None:
         """One step; an agent without an action does its idle one, number 0."""

@@ -7,7 +7,7 @@ numpy-side bindings (Gymnasium, PettingZoo, SB3, tianshou, RLlib) show worlds th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,8 +30,8 @@ from milkrun.core.world import World
 UNBOUNDED = 1e9
 """A float field that declares no bound has this one: Gymnasium's checker asks for finite spaces."""
 
-LOST = -1
-"""For the number of times that a world's instances were laid: none that a world has."""
+UNBOUND = -1
+"""An `instance_version` that no world has."""
 
 Sizes = dict[str, int]
 Arrays = dict[str, np.ndarray]
@@ -57,46 +57,38 @@ def field_space(f: Field, sizes: Sizes) -> spaces.Space[Any]:
 
 
 class Follower:
-    """What follows a world's memory, and follows the copy's in a copy or pickle of both.
+    """An object with views of a world's memory. In a copy or pickle of both, it follows the copied world.
 
     `_found` names the attributes that `_bind` finds in the world: views of its arrays and calls of their methods.
-
-    An interrupt may fall between any two lines. So whatever a follower knows of its world it either reads off the
-    world when it needs it, or knows to be out of date before the world moves: until `bind` is through, `moved` is True.
     """
 
     world: World
     _found: ClassVar[tuple[str, ...]] = ()
-    _laid = LOST
+    _version = UNBOUND
 
     @property
     def moved(self) -> bool:
-        """What was found may stand elsewhere: instances were put in, as `World.load_state_dict` does, or a reset was
-        interrupted."""
-        return self._laid != self.world.laid
+        """Whether `bind` must run again: instances were put in, as `World.load_state_dict` does, or an interrupt ended
+        `_restart` or `bind`."""
+        return self._version != self.world.instance_version
 
     def bind(self) -> None:
-        """Finds anew what follows the world."""
-        self._laid = LOST
-        laid = self.world.laid
+        """Finds the arrays of the world again."""
+        self._version = UNBOUND
+        version = self.world.instance_version
         self._bind()
-        self._laid = laid
+        self._version = version
 
     def _bind(self) -> None:
-        """The same, for subclasses to say."""
+        """The part of `bind` that subclasses define."""
 
-    def _restart(self, rows: Any = None, *, then: Callable[[], object] | None = None, **given: Any) -> None:
-        """`World.reset`, and `then` what goes with it: also if an interrupt comes between, but not if it is refused."""
-        self._laid = LOST
-        before = Moment(self.world)
-        try:
+    def _restart(self, rows: Any = None, *, keys: np.ndarray | None = None, **given: Any) -> None:
+        """`World.reset`, or `World.begin_episodes` where stream keys are given, and then `bind`."""
+        self._version = UNBOUND
+        if keys is None:
             self.world.reset(rows, **given)
-            if then is not None:
-                then()
-        except BaseException:
-            if then is not None and before.passed:
-                then()
-            raise
+        else:
+            self.world.begin_episodes(keys, rows, **given)
         self.bind()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -105,19 +97,6 @@ class Follower:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self.bind()
-
-
-class Moment:
-    """The episodes and steps of a world's rows, to tell whether it has moved since. A reset that changes neither leaves
-    the world as it was, so it does not matter whether it has happened."""
-
-    def __init__(self, world: World) -> None:
-        self._world, self._was = world, (world.stream.copy(), world.i.copy())
-
-    @property
-    def passed(self) -> bool:
-        """Whether a row has begun an episode or played a step."""
-        return not all(map(np.array_equal, self._was, (self._world.stream, self._world.i)))
 
 
 class Observer(Follower):

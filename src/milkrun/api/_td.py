@@ -33,7 +33,10 @@ def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device
     """A TensorDict of tensors (or TensorDicts) that are known to fit; `source` is its own from now on."""
     if _PRIVATE:
         td: TensorDict = _new(TensorDict)  # a constructor would look at each again
-        td._tensordict, td._batch_size, td._device, td._td_dim_names = source, batch_size, device, None
+        td._tensordict = source
+        td._batch_size = batch_size
+        td._device = device
+        td._td_dim_names = None
         return td
     return TensorDict(source, batch_size=batch_size, device=device)
 
@@ -63,10 +66,16 @@ def step_plain(step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raise
         return None
     fresh, kept = step(root, nested._tensordict, batch, root.get("action"), raises)
     hidden: TensorDict = _new(TensorDict)
-    hidden._tensordict, hidden._batch_size, hidden._device, hidden._td_dim_names = kept, batch, _CPU, None
+    hidden._tensordict = kept
+    hidden._batch_size = batch
+    hidden._device = _CPU
+    hidden._td_dim_names = None
     fresh["hidden"] = hidden
     following: TensorDict = _new(TensorDict)
-    following._tensordict, following._batch_size, following._device, following._td_dim_names = fresh, batch, _CPU, None
+    following._tensordict = fresh
+    following._batch_size = batch
+    following._device = _CPU
+    following._td_dim_names = None
     root["next"] = following
     return td
 

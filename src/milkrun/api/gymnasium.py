@@ -102,8 +102,8 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         """
         seeds = None if seed is None else offset_seeds(self.world, seed, [0])
         instance = one_instance(read_options(options, ("instance",)).get("instance"))
-        begin = partial(super().reset, seed=None if seed is None else int(seed))
-        self._restart(seed=seeds, instance=instance, then=begin)
+        self._restart(seed=seeds, instance=instance)
+        super().reset(seed=None if seed is None else int(seed))
         return self._observe()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -178,7 +178,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         seed: int | None = None,
         **settings: Any,
     ) -> None:
-        self.seed_rule, self.copy = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("copy", copy)
+        self.seed_rule = check_choice("seed_rule", seed_rule, SEED_RULES)
+        self.copy = read_flag("copy", copy)
         limit = None if max_episode_steps is None else check_count("max_episode_steps", max_episode_steps, 1)
         if limit is not None and settings.setdefault("max_steps", limit) != limit:
             raise ConfigError(f"max_episode_steps={limit} contradicts max_steps={settings['max_steps']}")
@@ -194,7 +195,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self.single_action_space = action_space(self.world)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._next_step, self._same_step = mode == "next_step", mode == "same_step"
+        self._next_step = mode == "next_step"
+        self._same_step = mode == "same_step"
         self._end_fields = end_info(self.world)
         self._end_info = {key: getattr(self.world, name) for key, name in self._end_fields.items()}
         self._every = np.ones(self.num_envs, bool)
@@ -213,8 +215,9 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         given = read_options(options, ("reset_mask", "instance"))
         rows = self._masked(given["reset_mask"]) if "reset_mask" in given else None
         seeds = self._seeds(seed, rows)
-        begin = partial(super().reset, seed=int(seed)) if isinstance(seed, (int, np.integer)) else None
-        self._restart(rows, seed=seeds, instance=given.get("instance"), then=begin)
+        self._restart(rows, seed=seeds, instance=given.get("instance"))
+        if isinstance(seed, (int, np.integer)):
+            super().reset(seed=int(seed))
         obs, infos = self._observe()
         for name in self._step_info:  # which only a step has
             del infos[name], infos[f"_{name}"]
@@ -227,7 +230,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         some_begin = self._some_ended and self._next_step
         self._some_ended = True
         world.step(actions)
-        if self._laid == world.laid and self._steady and not self.copy:
+        if self._version == world.instance_version and self._steady and not self.copy:
             obs, infos = self._fresh_shown(), self._fresh_infos()
         else:
             obs, infos = self._observe()

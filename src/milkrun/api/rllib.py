@@ -90,7 +90,8 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
                 choices: Any = actions[name]
                 seen["action_mask"] = spaces.Box(0, 1, (int(choices.n),), np.float32)
             seen_by[name] = spaces.Dict(seen)
-        self.observation_space, self.action_space = spaces.Dict(seen_by), spaces.Dict(actions)
+        self.observation_space = spaces.Dict(seen_by)
+        self.action_space = spaces.Dict(actions)
         self.observation_spaces = {name: self.observation_space[name] for name in self._row.names}
         self.action_spaces = {name: self.action_space[name] for name in self._row.names}
 
@@ -99,7 +100,8 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
 
         options: `instance`, a mapping of instance fields (without a row axis) to play instead of a drawn one.
         """
-        self._row.begin(seed, options, partial(super().reset, seed=None if seed is None else check_seed(seed)))
+        self._row.begin(seed, options)
+        super().reset(seed=None if seed is None else check_seed(seed))
         return self._observe()
 
     def step(  # type: ignore[override]
@@ -155,7 +157,8 @@ class MilkrunSingleAgentEnv(gymnasium.Env):
             agents = ", ".join(self._team.possible_agents)
             raise ConfigError(f"the world has several agents ({agents}): MilkrunMultiAgentEnv plays it")
         (self._name,) = self._team.possible_agents
-        self.world, self.render_mode = self._team.world, self._team.render_mode
+        self.world = self._team.world
+        self.render_mode = self._team.render_mode
         self.metadata = metadata_of(self.world)
         seen: Any = self._team.observation_spaces[self._name]
         self._masked = "action_mask" in seen.spaces

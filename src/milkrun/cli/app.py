@@ -1,11 +1,10 @@
-"""The commands under one name."""
+"""The `milkrun` command line: one application with all commands."""
 
 from __future__ import annotations
 
 import typer
 
 from milkrun.cli.bench import bench
-from milkrun.cli.check import check
 from milkrun.cli.dataset import dataset
 from milkrun.cli.demo import demo
 from milkrun.cli.evaluate import eval_
@@ -13,7 +12,7 @@ from milkrun.cli.replay import replay, report
 from milkrun.cli.run import run
 from milkrun.cli.simulate import simulate
 from milkrun.cli.solve import solve
-from milkrun.cli.worlds import info, list_
+from milkrun.cli.worlds import check, info, list_
 
 app = typer.Typer(
     name="milkrun",

@@ -1,4 +1,4 @@
-"""`milkrun bench`: quick speed of the worlds on this machine. The comparison with peers is `make bench`."""
+"""`milkrun bench`: measures the speed of the worlds on this machine. `make bench` compares it with other libraries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from milkrun.solvers import Policy
 
 MOST_BYTES = 1e9
-"""Of a batch that nobody has asked for by its number of rows."""
-LOOKED_AT = ", with observe()"
-"""What stands behind the name of a world that is looked at after each step."""
+"""Larger batches are left out, unless `--num-envs` names them."""
+WITH_OBSERVE = ", with observe()"
+"""Suffix of a world that is observed after each step."""
 
 
 def bench(
@@ -40,9 +40,9 @@ def bench(
 ) -> None:
     """Measure steps per second at several batch sizes.
 
-    Whole random episodes, one that takes longer than --seconds cut off; a step is one step of one row. Medians over
-    episodes, compile time and resets left out. A world whose observation is made on demand, as a picture is, is looked
-    at after each step, and its line says so. The comparison with other libraries is `make bench` in the repository.
+    Plays whole random episodes, at most --seconds of each. A step is one step of one row. The figures are medians over
+    episodes without compile time and resets. A world whose observation is made on demand (a picture) is observed after
+    each step, and its line says so. `make bench` in the repository compares with other libraries.
 
     \b
     Examples:
@@ -66,7 +66,7 @@ def bench(
     for world_id in [world_spec(id).id] if id is not None else list_worlds():
         most, bytes_per_row = 8 * world_spec(world_id).load().demo_rows, 0.0
         for count in rows or [n for n in (1, 64, 1024, 8192) if n <= most]:
-            # Known from the smaller batch before. The first one, of a single row, is always measured.
+            # Known from the smaller batch before. The first batch, of a single row, is always measured.
             if not rows and count * bytes_per_row > MOST_BYTES:
                 shown.add_row(world_id, f"{count:,}", "left out:", f"{count * bytes_per_row / 1e9:,.1f} GB", "")
                 continue
@@ -75,13 +75,13 @@ def bench(
             )
             bytes_per_row = world.bytes_per_row
             alone, together = speed(world, random_policy(0), seconds)
-            name = world_id + LOOKED_AT * looks_at(world)
+            name = world_id + WITH_OBSERVE * needs_observe(world)
             shown.add_row(name, f"{count:,}", f"{alone:,.0f}", f"{1e6 * count / alone:,.1f}", f"{together:,.0f}")
     console().print(shown)
 
 
-class Clocked:
-    """A policy that adds up the time it takes."""
+class TimedPolicy:
+    """A policy that sums up its own time."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -94,21 +94,21 @@ class Clocked:
         return actions
 
 
-def looks_at(world: World) -> bool:
-    """Whether what agents see is made on demand: then a step without a look is not what they pay for."""
+def needs_observe(world: World) -> bool:
+    """Whether observations are made on demand: then a step without observe() is not what an agent pays for."""
     return any(f.primary and f.on_demand for f in world.observed)
 
 
 def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
-    """Steps per second of the world alone and together with the policy: medians over whole rollouts. One that takes
-    longer than so many seconds is cut off there, and is the only one; else the first warms up."""
+    """Steps per second without and with the policy: medians over whole rollouts, the first of which warms up. A rollout
+    that takes longer than `seconds` is cut off and is the only one."""
     from milkrun.render.hooks import StepHooks
 
     class Observed(StepHooks):
         def after_step(self, rows: Rows) -> None:
             self.world.observe(rows)
 
-    played: Any = Observed(world) if looks_at(world) else world
+    played: Any = Observed(world) if needs_observe(world) else world
     found: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while len(found) < 2 or time.perf_counter() < end:
@@ -122,13 +122,13 @@ def speed(world: World, policy: Policy, seconds: float) -> tuple[float, float]:
 
 
 def _timed_rollout(played: Any, policy: Policy, seconds: float) -> tuple[bool, float, float]:
-    """Whether it came to its end in that time, and steps per second without and with the policy, the compiler's time
-    left out. It is played in pieces of doubled length, so that looking at the clock costs nothing."""
+    """Whether the rollout ended in that time, and steps per second without and with the policy, without compile time.
+    It is played in pieces of doubled length, so that reading the clock costs nothing."""
     from milkrun.solvers import rollout
 
-    clocked, clock, steps, turns = Clocked(policy), Clock(), 0, 1
+    timed_policy, clock, steps, turns = TimedPolicy(policy), Clock(), 0, 1
     while True:
-        more = rollout(played, clocked, turns)
+        more = rollout(played, timed_policy, turns)
         steps, turns, spent = steps + more, 2 * turns, clock.seconds
         if not more or spent > seconds:
-            return not more, steps / (spent - clocked.seconds), steps / spent
+            return not more, steps / (spent - timed_policy.seconds), steps / spent

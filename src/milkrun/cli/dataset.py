@@ -1,4 +1,4 @@
-"""`milkrun dataset`: instances of a world as files, drawn here or on a cluster."""
+"""`milkrun dataset`: draws instances of a world into files, in this process or on a cluster."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from milkrun.cli.output import ADDRESS, ID, ON, PRESET, SEED, SETTINGS, on_ray, 
 
 def dataset(
     id: str = ID,
-    instances: int = typer.Option(..., "--instances", min=1, help="How many.", show_default=False),
+    instances: int = typer.Option(..., "--instances", min=1, help="Number of instances.", show_default=False),
     out: Path = typer.Option(..., "--out", help="Folder of the files and their manifest.", show_default=False),
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
-    shard_rows: int = typer.Option(1024, "--shard-rows", min=1, help="Instances a file; they do not depend on it."),
+    shard_rows: int = typer.Option(
+        1024, "--shard-rows", min=1, help="Instances per file; the instances do not depend on it."
+    ),
     on: str | None = ON,
     address: str | None = ADDRESS,
 ) -> None:
     """Draw instances of a world into files.
 
-    Writes data-000000.npz, data-000001.npz, ... with the instance fields of the world, and manifest.json with all that
-    they depend on and their checksums. The same command continues one that was stopped.
+    Writes data-000000.npz, data-000001.npz, ... with the instance fields of the world, and manifest.json with the
+    parameters and checksums. The same command continues after an interrupt or a kill.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""`milkrun demo`, the job of `make demo`: every world at random and by its heuristic; a table, pictures, a summary."""
+"""`milkrun demo`, run by `make demo`: plays every world at random and by its heuristic; draws and summarises them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ def demo(
         help="Rows of each world; each plays one episode.",
     ),
     seed: int = SEED,
-    pages: bool = typer.Option(True, "--pages/--no-pages", help="Write a page a world, and index.html."),
+    pages: bool = typer.Option(True, "--pages/--no-pages", help="Write a page for each world, and index.html."),
 ) -> None:
     """Roll out every world at random and by its heuristic to beat.
 
-    Prints one table, writes pictures, summary.json, a page of each world that plays both on one instance, and
-    index.html, from which all are reached, into the output folder. Exit code 1 if a world failed; a world whose extra
-    is not installed is left out and says so.
+    Prints one table. Writes pictures, summary.json, for each world a page that plays both on one instance, and
+    index.html with links to all of them. A world without its extra is skipped. Exit code 1 if a world failed.
 
     \b
     Examples:
@@ -53,7 +52,7 @@ def demo(
     shown = table("", "world", *numbers, "heuristic", right=numbers)
     with console(stderr=True).status("") as status:
         status.update("playing")
-        played = play_apart(ids, folder, num_envs or 0, seed, pages)
+        played = play_in_processes(ids, folder, num_envs or 0, seed, pages)
         for id in ids:
             status.update(text(id))
             try:
@@ -84,12 +83,12 @@ def demo(
     raise typer.Exit(1 if failed else 0)
 
 
-def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
-    """What `show_world` says of worlds that are played in processes of their own, one a core, each taking the next:
-    most of a first run is compiling. A world that fails there is not among them."""
+def play_in_processes(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
+    """The results of `show_world` from worker processes, one per core, since most of a first run is compiling. A world
+    that fails there is missing in the result."""
     waiting: list[str] = []
     found: dict[str, Any] = {}
-    in_order = threading.Event()
+    sorted_ids = threading.Event()
 
     def work() -> None:
         command = [sys.executable, "-c", CHILD, str(folder), str(num_envs), str(seed), str(int(pages))]
@@ -97,15 +96,15 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bo
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as child:
             assert child.stdin is not None and child.stdout is not None
-            in_order.wait()
+            sorted_ids.wait()
             try:
                 while waiting:
                     id = waiting.pop(0)
                     child.stdin.write(f"{id}\n")
                     child.stdin.flush()
-                    if (answer := json.loads(child.stdout.readline() or "null")) is not None:
-                        found[id] = answer
-            except (IndexError, BrokenPipeError):  # another took the last one; the process died
+                    if (result := json.loads(child.stdout.readline() or "null")) is not None:
+                        found[id] = result
+            except (IndexError, BrokenPipeError):  # another thread took the last world; the process died
                 return
 
     cores = min(os.cpu_count() or 1, len(ids))
@@ -114,16 +113,16 @@ def play_apart(ids: list[str], folder: Path, num_envs: int, seed: int, pages: bo
             for _ in range(cores):
                 pool.submit(work)
             try:
-                waiting += _own_kernels_first(ids)  # which imports every world, as the processes do meanwhile
+                waiting += _own_kernels_first(ids)  # imports every world, as the processes do meanwhile
             finally:
-                # Also after an error: the pool ends only when its threads do, and these wait for this.
-                in_order.set()
+                # Also after an error: the threads of the pool wait for this event.
+                sorted_ids.set()
     return found
 
 
 def _own_kernels_first(ids: list[str]) -> list[str]:
-    """Those with the most to compile come first, so that the cores are done together; the worlds that share all their
-    compiled code with one before them come last, when it is there."""
+    """Sorts worlds by the amount of code to compile, the largest first, so that all cores finish together. Worlds that
+    share their compiled code with an earlier one come last."""
     from milkrun.core.hooks import kernels_of
     from milkrun.core.registry import world_spec
 
@@ -132,37 +131,36 @@ def _own_kernels_first(ids: list[str]) -> list[str]:
     for id in ids:
         try:
             cls = world_spec(id).load()
-        except Exception:  # the error comes when the world is to be played
+        except Exception:  # reported when the world is played
             continue
-        # Worlds with the same step kernel share their compiled code: the first of them stands for all.
+        # Worlds with the same step kernel share their compiled code.
         kept.setdefault(kernels_of(cls).get("step"), id)
         fields[id] = len(cls.fields)
     return sorted(ids, key=lambda id: (id not in kept.values(), -fields.get(id, 0)))
 
 
-# The import comes first: it goes on while the parent still puts the worlds in order. What a world prints goes nowhere,
-# since a line of the output is an answer.
+# The import comes first: it runs while the parent still sorts the worlds. The output of worlds is discarded, since each
+# line of stdout is a result.
 CHILD = """
 import json, os, sys
 from pathlib import Path
 import milkrun.cli.play
 from milkrun.cli.demo import show_world
 folder, num_envs, seed, pages = sys.argv[1:]
-answers, sys.stdout = sys.stdout, open(os.devnull, "w")
+results, sys.stdout = sys.stdout, open(os.devnull, "w")
 for line in sys.stdin:
     try:
-        answer = show_world(line.strip(), Path(folder), int(num_envs), int(seed), pages == "1")
+        result = show_world(line.strip(), Path(folder), int(num_envs), int(seed), pages == "1")
     except Exception:
-        answer = None
-    print(json.dumps(answer), file=answers, flush=True)
+        result = None
+    print(json.dumps(result), file=results, flush=True)
 """
 
 
 def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> dict[str, Any]:
-    """Speed of a world and the summary of each of its policies; its pictures, and its page, go into the folder. With 0
-    rows, as many as the world says."""
+    """The speed of a world and the summary of each policy. Writes its pictures and its page. 0 rows: `demo_rows`."""
     import milkrun
-    from milkrun.cli.bench import looks_at, speed
+    from milkrun.cli.bench import needs_observe, speed
     from milkrun.cli.play import play
     from milkrun.core.registry import world_spec
     from milkrun.solvers import policies_for, random_policy
@@ -179,14 +177,14 @@ def show_world(id: str, folder: Path, num_envs: int, seed: int, pages: bool) -> 
     return {
         "rows": num_envs,
         "steps_per_second": per_second,
-        "looked_at": looks_at(world),
+        "looked_at": needs_observe(world),
         "policies": policies,
         "page": page,
     }
 
 
 def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) -> str:
-    """The page of a world: its policies on the instance where the last of them, the heuristic, was in the middle."""
+    """Writes the page of a world: its policies on the median instance of the heuristic."""
     from milkrun.cli.replay import world_stem, write
     from milkrun.replay.record_policies import compare
 
@@ -196,19 +194,19 @@ def write_demo_page(id: str, folder: Path, policies: dict[str, Any], seed: int) 
 
 
 def _cells(id: str, world: dict[str, Any]) -> list[str]:
-    from milkrun.cli.bench import LOOKED_AT
+    from milkrun.cli.bench import WITH_OBSERVE
     from milkrun.solvers.evaluate import Z95
 
-    def spoken(summary: dict[str, Any]) -> str:
+    def mean_text(summary: dict[str, Any]) -> str:
         error = summary["standard_error"]
         return f"{summary['mean']:.3f}" + (f" +- {Z95 * error:.3f}" if error is not None else "")
 
     best = next((name for name in world["policies"] if name != "random"), None)
     return [
-        id + LOOKED_AT * world["looked_at"],
+        id + WITH_OBSERVE * world["looked_at"],
         f"{world['rows']:,}",
         f"{world['steps_per_second']:,.0f}",
-        spoken(world["policies"]["random"]),
-        spoken(world["policies"][best]) if best else "none",
+        mean_text(world["policies"]["random"]),
+        mean_text(world["policies"][best]) if best else "none",
         best or "",
     ]

@@ -1,8 +1,7 @@
-"""`milkrun eval`: several policies on the same instances, side by side."""
+"""`milkrun eval`: compares several policies on the same instances."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +46,7 @@ def eval_(
     ),
     num_envs: int | None = ROWS,
     time_limit: float | None = typer.Option(
-        None, "--time-limit", min=0.01, show_default="1", help="Seconds an instance for pyvrp, ortools and improve."
+        None, "--time-limit", min=0.01, show_default="1", help="Seconds per instance for pyvrp, ortools and improve."
     ),
     seed: int = SEED,
     preset: str | None = PRESET,
@@ -59,7 +58,7 @@ def eval_(
         False,
         "--page",
         help="Write a page that plays the instance where the policies differ "
-        "most, and the one in the middle; of more than three policies the best three.",
+        "most, and the median one, for the best three policies.",
     ),
     on: str | None = ON,
     address: str | None = ADDRESS,
@@ -67,8 +66,8 @@ def eval_(
 ) -> None:
     """Compare policies on the same instances.
 
-    Prints the mean return of each with its 95 % interval, and the mean gap to the best answer that any of them found
-    for the instance: paired, so that the luck of the instances does not count. Methods of `milkrun solve` stand in the
+    Prints the mean return of each policy with its 95 % interval, and the mean gap to the best return of any of them on
+    the same instance: paired, so the difficulty of the instances cancels out. Methods of `milkrun solve` are in the
     same table; pyvrp, ortools and improve search each instance for `--time-limit` seconds.
 
     \b
@@ -90,18 +89,19 @@ def eval_(
     names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise ConfigError(f"the policy {twice[0]!r} is named twice")
-    away = on_ray(on, address=address, keep=keep)
-    if time_limit is not None and (away or page):
-        other = "--on ray" if away else "--page"
+    remote = on_ray(on, address=address, keep=keep)
+    if time_limit is not None and (remote or page):
+        other = "--on ray" if remote else "--page"
         raise ConfigError(f"--time-limit is of methods played here for the table alone: it does not go with {other}")
-    if not away or page:  # a page plays policies of the world
+    if not remote or page:  # a page plays policies in this process
         factories = {name: choose_player(spec.id, name, time_limit or 1.0)[1] for name in names}
     folder = None if out is None and not page else out_folder(out or Path("out"))
     at_once = spec.load().demo_rows  # few for worlds whose step is a simulation
     instances = instances or min(1000, 4 * at_once)
     if on == "ray":
-        asked = Scaled(address, keep, num_envs)
-        results, seconds = asked.results(spec.id, names, instances, seed, preset, options)
+        results, seconds = compare_on_ray(
+            spec.id, names, instances, num_envs, seed, preset, options, address=address, keep=keep
+        )
     else:
         num_envs = min(num_envs or min(512, at_once), instances)
         results, seconds = compare(spec.id, factories, instances, num_envs, seed, preset, options)
@@ -131,22 +131,22 @@ def eval_(
             best = [row["policy"] for row in rows[:MOST]]
             groups = [
                 recorded(spec.id, ",".join(best), [row], episode, seed, preset, options)[0]
-                for row, episode in worth_a_look([results[name] for name in best])
+                for row, episode in instances_for_page([results[name] for name in best])
             ]
             typer.echo(
                 f"{write(groups, folder / f'{world_stem(spec.id)}_eval_replay.html')}  the page: where they "
-                "differ most, and in the middle"
+                "differ most, and the median"
             )
 
 
-def _say(status: Any, name: str, compiling: bool) -> None:
+def _show_status(status: Any, name: str, compiling: bool) -> None:
     status.update(f"{name}, compiling" if compiling else name)
 
 
 def compare(
     id: str, factories: dict[str, Any], instances: int, num_envs: int, seed: int, preset: str | None, settings: Any
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """The episodes of each policy, and the seconds that they took."""
+    """The result and the seconds of each policy."""
     import milkrun
     from milkrun.core.clock import Clock, listening
     from milkrun.solvers.evaluate import evaluate
@@ -156,43 +156,45 @@ def compare(
         for name, factory in factories.items():
             status.update(name)
             world = milkrun.make(id, num_envs, preset=preset, config=settings, seed=seed, autoreset="disabled")
-            with listening(partial(_say, status, name)):
+            with listening(partial(_show_status, status, name)):
                 clock = Clock()
                 results[name] = evaluate(world, factory(seed), instances, seed)
             seconds[name] = clock.seconds
     return results, seconds
 
 
-@dataclass(frozen=True)
-class Scaled:
-    """How policies are evaluated on Ray: one connection for all of them, a folder for each."""
+def compare_on_ray(
+    id: str,
+    names: list[str],
+    instances: int,
+    num_envs: int | None,
+    seed: int,
+    preset: str | None,
+    settings: Any,
+    *,
+    address: str | None,
+    keep: Path | None,
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """The result and the seconds of each policy on Ray: one connection for all of them, a kept folder for each."""
+    import time
 
-    address: str | None
-    keep: Path | None
-    rows: int | None
+    from milkrun import scale
+    from milkrun.scale.cluster import connected
 
-    def results(
-        self, id: str, names: list[str], instances: int, seed: int, preset: str | None, settings: Any
-    ) -> tuple[dict[str, Any], dict[str, float]]:
-        import time
-
-        from milkrun import scale
-        from milkrun.scale.cluster import connected
-
-        results, seconds = {}, {}
-        with connected(self.address):
-            for name in names:
-                began = time.perf_counter()
-                folder = None if self.keep is None else self.keep / name if len(names) > 1 else self.keep
-                results[name] = scale.evaluate(
-                    id, name, instances, self.rows, seed, preset=preset, config=settings, keep=folder
-                )
-                seconds[name] = time.perf_counter() - began
-        return results, seconds
+    results, seconds = {}, {}
+    with connected(address):
+        for name in names:
+            start = time.perf_counter()
+            folder = None if keep is None else keep / name if len(names) > 1 else keep
+            results[name] = scale.evaluate(
+                id, name, instances, num_envs, seed, preset=preset, config=settings, keep=folder
+            )
+            seconds[name] = time.perf_counter() - start
+    return results, seconds
 
 
 def figures_of(results: dict[str, Any], seconds: dict[str, float]) -> list[dict[str, Any]]:
-    """The figures of each policy beside the others, best mean first."""
+    """The figures of each policy, best mean first."""
     import numpy as np
 
     from milkrun.solvers.evaluate import Z95
@@ -214,13 +216,14 @@ def figures_of(results: dict[str, Any], seconds: dict[str, float]) -> list[dict[
     return sorted(rows, key=lambda row: -row["mean"])
 
 
-def worth_a_look(results: list[Any]) -> list[tuple[int, int]]:
-    """(row, episode) of the instance where the returns lie furthest apart, and of the one in the middle of this
-    ranking; one policy alone differs from none, so of it the best and the median are taken."""
+def instances_for_page(results: list[Any]) -> list[tuple[int, int]]:
+    """(row, episode) of the instance with the largest difference of returns, and of the median one in this ranking.
+
+    Of a single policy, the best and the median instance."""
     import numpy as np
 
     returns = np.array([result.returns for result in results])
     apart = returns.max(0) - returns.min(0) if len(results) > 1 else returns[0]
-    # Stable: of equal ones the first instance is shown, on every machine.
+    # Stable: of equal instances the first is shown, on every machine.
     order = np.argsort(-apart, kind="stable")
     return list(dict.fromkeys(results[0].where(int(k)) for k in (order[0], order[len(order) // 2])))

@@ -1,4 +1,4 @@
-"""What the commands share: how they print, read `--set`, and write files."""
+"""Shared by the commands: common options, tables, the values of `--set`, files."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ ROWS = typer.Option(
 )
 SEED = typer.Option(0, "--seed", min=0, help="Seed of the worlds and of the policy.")
 
-ON = typer.Option(None, "--on", metavar="ray", help="Where: ray, a cluster (default: here).", show_default=False)
+ON = typer.Option(None, "--on", metavar="ray", help="Where to run: ray (default: in this process).", show_default=False)
 ADDRESS = typer.Option(
     None,
     "--address",
     metavar="HOST:PORT",
     show_default=False,
-    help="With --on ray: a running cluster, or auto (default: a Ray of this call).",
+    help="With --on ray: a running cluster, or auto (default: start a Ray).",
 )
 KEEP = typer.Option(
     None,
     "--keep",
     metavar="DIR",
     show_default=False,
-    help="With --on ray: folder in which finished shards stay; the same command continues there.",
+    help="With --on ray: a folder for finished shards; the same command continues there.",
 )
 
 _WORDS = {"none": None, "null": None, "true": True, "false": False}
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Colours and the width of the window on a terminal, plain text of a fixed width elsewhere."""
+    """A console: colours on a terminal, plain text of a fixed width elsewhere."""
     from rich.console import Console
 
     made = Console(stderr=stderr, highlight=False)
@@ -72,15 +72,14 @@ def table(title: str, *columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def text(value: object) -> str:
-    """A value for a table cell, not read as markup."""
+    """Escapes a value for a table cell."""
     from rich.markup import escape
 
     return escape(str(value))
 
 
 def read_settings(pairs: list[str]) -> dict[str, Any]:
-    """KEY=VALUE of the command line as options: numbers, true, false, none and lists of numbers with commas between are
-    read as such, all else is text."""
+    """Parses KEY=VALUE pairs: numbers, true, false, none and comma-separated numbers; all else is text."""
     settings: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -106,8 +105,8 @@ def read_value(value: str) -> Any:
 
 
 @dataclass
-class Taken:
-    """What a method took, and apart from it what the compiler took that made it, once."""
+class Timing:
+    """The seconds of a method, without those of compiling it once."""
 
     seconds: float = 0.0
     compiling: float = 0.0
@@ -122,20 +121,21 @@ class Taken:
 
 
 @contextmanager
-def timed(title: str) -> Iterator[Taken]:
-    """Tells what is being done, and when it waits for the compiler; what it took is known afterwards."""
+def timed(title: str) -> Iterator[Timing]:
+    """Measures a block. Shows the title meanwhile, or "compiling" while the compiler works."""
     from milkrun.core.clock import Clock, listening
 
-    taken = Taken()
+    timing = Timing()
     status = console(stderr=True).status(text(title))
     with status, listening(lambda busy: status.update("compiling" if busy else text(title))):
         clock = Clock()
-        yield taken
-        taken.seconds, taken.compiling = clock.seconds, clock.compiling
+        yield timing
+        timing.seconds = clock.seconds
+        timing.compiling = clock.compiling
 
 
 def on_ray(on: str | None, **others: Any) -> bool:
-    """Whether the work goes to Ray; options that only make sense there are refused without it."""
+    """Whether the job runs on Ray. Without `--on ray`, options that need it are refused."""
     if on not in (None, "ray"):
         raise ConfigError(f"--on {on}: must be ray, or left out")
     if on is None and (given := [name for name, value in others.items() if value is not None]):
@@ -143,13 +143,13 @@ def on_ray(on: str | None, **others: Any) -> bool:
     return on is not None
 
 
-def as_it_is(world: Any) -> Any:
-    """Watches nothing."""
+def unwatched(world: Any) -> Any:
+    """Returns the world itself: for callers that record nothing."""
     return world
 
 
 def out_folder(path: Path) -> Path:
-    """The folder, made if absent."""
+    """Creates the folder if it is missing; raises if it is not writable."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -160,10 +160,10 @@ def out_folder(path: Path) -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """JSON that any reader takes: what it has no word for (infinity, a function) is written as text."""
-    told = json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
+    """Writes standard JSON: values without a JSON type (infinity, functions) as text."""
+    encoded = json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
     try:
-        path.write_text(told)
+        path.write_text(encoded)
     except OSError as e:
         raise ConfigError(f"cannot write {str(path)!r}: {e.strerror}") from None
 

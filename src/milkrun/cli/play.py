@@ -1,4 +1,4 @@
-"""One policy in one world: play its episodes, draw the best and the median one, say it in numbers. `run` and `demo`."""
+"""Plays the episodes of one policy, draws the best and the median one, and summarises them, for `run` and `demo`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import milkrun
 from milkrun.cli.details import Details
-from milkrun.cli.output import as_it_is
+from milkrun.cli.output import unwatched
 from milkrun.cli.replay import world_stem
 from milkrun.core.clock import Clock
 from milkrun.core.files import file_name
@@ -42,7 +42,7 @@ def play(
 ) -> dict[str, Any]:
     """Plays the episodes, writes the picture into `out`, returns the summary.
 
-    `in_detail`: what the world names as its details is written of the median episode too: log, chart, film.
+    `in_detail`: also writes the details of the median episode that the world defines: log, chart, film.
     """
     spec = world_spec(world_id)
     name, factory = choose_player(spec.id, policy)
@@ -70,7 +70,7 @@ def play(
         shown[label] = {"row": row, "episode": episode, "return": value, "steps": steps}
         heading = f"{label} of {episodes:,} episodes (row {row}, episode {episode})"
         film_of = steps if in_detail and label == "median" else None
-        watch = partial(details.recorded, film_of=film_of) if details.recorded else as_it_is
+        watch = partial(details.recorded, film_of=film_of) if details.recorded else unwatched
         pictures.append((replay(make, factory, seed, row, episode, watch), 0, heading))
     picture = out / f"{file_stem(spec, name)}.png"
     save(side_by_side(pictures, title=f"{spec.id}, policy {name}, mean return {result.mean:.3f}"), picture)
@@ -82,7 +82,7 @@ def play(
         row, episode = result.where(result.median)
 
         def again(changes: Mapping[str, Any]) -> World:
-            return begun(partial(make, config={**(settings or {}), **changes}), row, episode)
+            return at_start(partial(make, config={**(settings or {}), **changes}), row, episode)
 
         more["files"] = details.write_episode(pictures[1][0], picture.with_suffix(""), title, again)
     return {
@@ -103,7 +103,7 @@ def play(
 
 
 def details_of(cls: type[World]) -> Details:
-    """What the class of a world names as its details."""
+    """The details that the class of a world defines."""
     return refer(cls, "run_details") if cls.run_details else Details()
 
 
@@ -113,21 +113,20 @@ def replay(
     seed: int,
     row: int,
     episode: int,
-    watch: Callable[[World], Any] = as_it_is,
+    watch: Callable[[World], Any] = unwatched,
 ) -> Any:
-    """A world of one row that has just ended that episode, as `watch` has seen it; rows are the same bits in a batch of
-    any size."""
-    world, policy = begun(make, row, episode), factory(seed)
+    """Plays an episode again, in a world of one row, and returns the watched world. Rows have the same bits in a batch
+    of any size."""
+    world, policy = at_start(make, row, episode), factory(seed)
     watched = watch(world)
     rollout(watched, lambda _: policy(world))
     return watched
 
 
-def begun(make: Callable[..., World], row: int, episode: int) -> World:
-    """A world of one row that stands at the start of that episode."""
+def at_start(make: Callable[..., World], row: int, episode: int) -> World:
+    """A world of one row at the start of an episode."""
     world = make(1, first_row=row)
-    # Resets count the episodes and draws depend on nothing that was played: those before need not be played to get
-    # here.
+    # Draws depend only on the number of resets, so earlier episodes need not be played.
     for _ in range(episode + 1):
         world.reset()
     return world

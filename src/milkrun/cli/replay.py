@@ -1,4 +1,4 @@
-"""`milkrun replay` and `milkrun report`: pages that a person opens in a browser."""
+"""`milkrun replay` and `milkrun report`: write HTML pages."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def replay(
         show_default="random and the heuristic to beat",
         help="One to three policies of the world, or methods of `milkrun solve`, side by side.",
     ),
-    rows: str = typer.Option("0", "--rows", metavar="R,R,...", help="Rows to choose from: an instance each."),
-    episode: int = typer.Option(0, "--episode", min=0, help="Which episode of these rows."),
+    rows: str = typer.Option(
+        "0", "--rows", metavar="R,R,...", help="Rows, each an instance, to choose from on the page."
+    ),
+    episode: int = typer.Option(0, "--episode", min=0, help="Number of the episode of these rows."),
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the page."),
-    as_json: bool = typer.Option(False, "--json", help="Write the episodes too, each as a JSON file."),
+    as_json: bool = typer.Option(False, "--json", help="Also write each episode as a JSON file."),
 ) -> None:
-    """Write a page that plays episodes: one HTML file, to be opened in any browser, without network.
+    """Write a page that plays episodes: one HTML file for any browser, without network.
 
-    Up to three policies stand side by side on the same instance: play, step, scrub; what was allowed, and why the rest
-    was not; figures, lanes, days and piles in time.
+    Up to three policies play the same instance side by side, with controls to play, step and scrub. The page shows the
+    allowed actions, the reasons why others were not, and figures, lanes, days and piles over time.
 
     \b
     Examples:
@@ -58,13 +60,13 @@ def replay(
             raise ConfigError(f"one world, or files that end in .json: not {', '.join(map(repr, what))}")
         groups = recorded(what[0], policies, read_rows(rows), episode, seed, preset, read_settings(settings))
         stem = world_stem(groups[0][0].world)
-    tell(groups)
+    print_episodes(groups)
     page = write(groups, folder / f"{stem}_replay.html")
     if as_json:
         written: list[Path] = []
         for one in (one for group in groups for one in group):
             path = plain = folder / f"{stem}_replay_{file_name(one.policy)}_{one.data['row']}.json"
-            while path in written:  # of another seed or world, out of files
+            while path in written:  # an episode of another seed or world, from a file
                 path = plain.with_name(f"{plain.stem}_{len(written) + 1}.json")
             written.append(path)
             one.save(path)
@@ -74,7 +76,7 @@ def replay(
 
 def report(
     folder: Path = typer.Argument(
-        ..., metavar="FOLDER", help="What demo, eval, bench or training wrote.", show_default=False
+        ..., metavar="FOLDER", help="A folder that demo, eval, bench or training wrote.", show_default=False
     ),
     out: Path | None = typer.Option(
         None, "--out", metavar="FILE", help="The page (default: index.html of the folder).", show_default=False
@@ -102,7 +104,7 @@ def recorded(
     preset: str | None,
     settings: dict[str, Any],
 ) -> Groups:
-    """The episodes of some policies, a list a row."""
+    """Records episodes of policies: a list for each row."""
     from milkrun.core.registry import world_spec
     from milkrun.replay.record_policies import compare
     from milkrun.solvers import policies_for
@@ -114,7 +116,7 @@ def recorded(
 
 
 def saved(files: Sequence[str]) -> Groups:
-    """Episodes of files; those of one world and instance stand side by side."""
+    """Loads episodes from files, grouped by world and instance."""
     from milkrun.replay.episode import Episode
 
     groups: dict[Any, list[Episode]] = {}
@@ -125,28 +127,28 @@ def saved(files: Sequence[str]) -> Groups:
 
 
 def write(groups: Groups, path: Path, title: str | None = None, source: str | None = None) -> Path:
-    """The page of these episodes."""
+    """Writes the page of these episodes."""
     from milkrun.replay.page import write_page
 
     return write_page(groups, path, title=title, source=source)
 
 
 def watched_by(method: str, world: Any) -> EpisodeRecorder:
-    """The world, recorded while the answer of a method is driven."""
+    """Wraps the world in a recorder, for the solution of a method."""
     from milkrun.render.recorder import EpisodeRecorder
 
     return EpisodeRecorder(world, policy=method)
 
 
 def write_driven(recorder: EpisodeRecorder, path: Path, title: str, file: str) -> None:
-    """The page of what was driven in the instance of a file, and a line that names it."""
+    """Writes the page of a solution that was played in the instance of a file, and prints its path."""
     from milkrun.replay.episode import Episode
 
     groups = [[Episode.of(recording) for recording in recorder.episodes()]]
-    typer.echo(f"{write(groups, path, title, file)}  the page that drives it")
+    typer.echo(f"{write(groups, path, title, file)}  the page that plays it")
 
 
-def tell(groups: Groups) -> None:
+def print_episodes(groups: Groups) -> None:
     """Prints return, steps and gap of each episode."""
     right = ("return", "behind the best", "steps")
     shown = table("", "row", "policy", *right, right=right)
@@ -154,7 +156,7 @@ def tell(groups: Groups) -> None:
         best = max(one.objective for one in group)
         for one in group:
             gap = best - one.objective
-            # A share of a return that may be near 0, or above and below it, says nothing.
+            # A percentage is meaningless for returns near 0 or of both signs.
             as_share = one.data.get("is_cost", False) and best < 0
             behind = "" if not gap else f"{100 * gap / -best:.1f} %" if as_share else f"{gap:.4f}"
             shown.add_row(str(one.data["row"]), text(one.policy), f"{one.objective:.4f}", behind, f"{one.steps:,}")
@@ -162,7 +164,7 @@ def tell(groups: Groups) -> None:
 
 
 def world_stem(id: str) -> str:
-    """How the files of a world are named."""
+    """The prefix of the files of a world."""
     return file_name(id.removeprefix("milkrun/"))
 
 
@@ -172,5 +174,5 @@ def read_rows(given: str) -> list[int]:
     except ValueError:
         rows = [-1]
     if min(rows) < 0 or len(set(rows)) < len(rows):
-        raise ConfigError(f"--rows {given!r}: must be different numbers from 0 on, with commas between")
+        raise ConfigError(f"--rows {given!r}: must be different numbers >= 0, separated by commas")
     return rows

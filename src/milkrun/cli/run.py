@@ -1,4 +1,4 @@
-"""`milkrun run`: one policy in one world, a summary and a picture."""
+"""`milkrun run`: plays one policy in one world; prints a summary and draws a picture."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ def run(
     seed: int = SEED,
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
-    debug: bool = typer.Option(False, "--debug", help="Interpret the kernels with every array access checked: slow."),
+    debug: bool = typer.Option(False, "--debug", help="Interpret the kernels and check every array access: slow."),
     out: Path = typer.Option(Path("out"), "--out", help="Folder of the picture and the summary."),
     page: bool = typer.Option(False, "--page", help="Write a page that plays the best and the median episode."),
 ) -> None:
     """Play episodes of a world with a built-in policy.
 
-    Prints a summary, writes it as JSON and draws the best and the median episode. Worlds of many days also print a
-    table of the days and draw them; worlds of truck and drones their mean figures, and write a Gantt chart, a log and,
-    where time goes in steps, a film of the median episode; of picking from clutter its events and a film; of drone
-    tracking a film, and a sheet of all scenes in all weathers.
+    Prints a summary, writes it as JSON and draws the best and the median episode. Some worlds add files of the median
+    episode: waste collection a table and a figure of the days; truck and drones a Gantt chart, a log and, with time
+    steps, a film; clutter its events and a film; tracking a film, and a sheet of all scenes in all weathers.
 
     \b
     Examples:

@@ -1,14 +1,17 @@
-"""`milkrun solve`: an instance file and a method; a solution, its cost, the gap to the best known, a picture."""
+"""`milkrun solve`: solves an instance file; prints and writes solution, cost, gap to the best known and a picture."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, out_folder, table, text, timed, write_json
+from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, out_folder, table, text, write_json
+
+if TYPE_CHECKING:
+    from milkrun.cli.solve_families import SolvedFile, SolveOptions
 
 
 def solve(
@@ -32,7 +35,7 @@ def solve(
         "--iterations",
         min=1,
         show_default=False,
-        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: any machine answers alike.",
+        help="Iterations of pyvrp and improve, solutions of ortools, instead of seconds: any machine gives the same.",
     ),
     best: float | None = typer.Option(
         None, "--best", min=1e-9, help="The best known cost, for the gap.", show_default=False
@@ -42,15 +45,15 @@ def solve(
     on: str | None = ON,
     address: str | None = ADDRESS,
     keep: Path | None = KEEP,
-    page: bool = typer.Option(False, "--page", help="Write a page that drives the solution, of one file."),
+    page: bool = typer.Option(False, "--page", help="Write a page that plays the solution of one file."),
 ) -> None:
     """Solve an instance of the literature.
 
-    Prints the cost in the file's own measure, judged by the independent checker and replayed through the world, and the
-    gap to the best known where `--best`, the file or the solution beside it tells one. Writes the solution in the
-    format of its collection, a picture and the figures; of a dial-a-ride file the routes are printed and stand in the
-    figures, in the numbers of the file. Of a TSP-D file (truck and drone) the operations are printed, and a Gantt chart
-    is written too. Of a folder all instance files are solved, one line each, and the costs are written as JSON.
+    Prints the cost in the file's own measure, validated by the independent checker and by the world, and the gap to the
+    best known cost: of `--best`, of the file, or of the solution next to it. Writes a picture, the figures as JSON,
+    and the solution in the format of its collection. Of a dial-a-ride file the routes are printed, of a TSP-D file
+    (truck and drone) the operations, in the numbers of the file. Of a folder all instance files are solved, one line
+    each, and the costs are written as JSON.
 
     \b
     Examples:
@@ -61,98 +64,77 @@ def solve(
       milkrun solve uniform-1-n5.txt
       milkrun solve instances/ --method pyvrp --time-limit 60 --on ray --keep runs/x
     """
-    from milkrun.cli.operations import looks_like, solve_operations
-    from milkrun.cli.replay import watched_by, write_driven
-    from milkrun.cli.solve_many import solve_many, split
+    from milkrun.cli.solve_families import SolveOptions, is_tspd_file, solve_darp, solve_routing, solve_tspd
+    from milkrun.cli.solve_folder import solve_folder
     from milkrun.core.errors import ConfigError
-    from milkrun.core.files import file_name
-    from milkrun.core.registry import list_worlds
-    from milkrun.replay.figures import figure_of, save
-    from milkrun.routing.instances import DARPInstance, read, replay, write_solution
-    from milkrun.solvers import solve as solve_instances
+    from milkrun.routing.instances import DARPInstance, read
 
-    refuse_world(file)
+    _refuse_world(file)
+    options = SolveOptions(method, time_limit, iterations, best, seed, out, page)
     if on_ray(on, address=address, keep=keep) or file.is_dir():
         if page or best is not None:
             raise ConfigError(f"--{'page' if page else 'best'} is of one file, solved on this machine")
-        solve_many(file, method, time_limit, iterations, seed, out, on == "ray", address, keep)
+        solve_folder(file, options, on == "ray", address, keep)
         return
-    if looks_like(file):
-        solve_operations(file, method, best, out, page)
-        return
-    instance = read(file)
-    if isinstance(instance, DARPInstance):
-        from milkrun.cli.darp import solve_darp
+    is_tspd = is_tspd_file(file)
+    instance: Any = None if is_tspd else read(file)
+    out_folder(out)
+    if is_tspd:
+        solved = solve_tspd(file, options)
+    elif isinstance(instance, DARPInstance):
+        solved = solve_darp(file, instance, options)
+    else:
+        solved = solve_routing(file, instance, options)
+    _report(solved, options)
+    raise typer.Exit(0 if solved.error is None else 1)
 
-        solve_darp(instance, file.name, method or "improve", time_limit, iterations, best, seed, out, page)
-        return
-    if instance.world_id not in list_worlds():
-        raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
-    method, best = method or ("pyvrp" if "time_windows" in instance.fields else "ls"), best or instance.best
-    places = instance.locs
-    if page and places is None:
-        raise ConfigError(f"{file.name} has distances and no places: there is nothing to see on a page")
-    folder = out_folder(out)
-    with timed(f"{file.name} by {method}") as taken:
-        found = solve_instances(
-            instance.world_id, instance, method=method, time_limit=time_limit, seed=seed, iterations=iterations
-        )
-    routes = split(found.actions[0].tolist(), closed=instance.kind in ("TSP", "ATSP"))
-    cost, valid, reason = replay(instance, routes)
-    gap = None if not best else 100 * (cost - best) / best
-    stem = file_name(f"{instance.name}_{method}")
-    is_tour = instance.kind in ("TSP", "ATSP")
-    written = folder / (f"{stem}.tour" if is_tour else f"{stem}.sol")
-    write_solution(written, routes, cost)
-    world: Any = instance.in_published_units().world(autoreset="disabled")
-    if places is not None:
-        world.locs[0, : len(places)] = places  # a file that is played by its matrix has places too
-    world = watched_by(method, world) if page else world
-    for node in found.actions[0].tolist():
-        if not world.terminated[0]:
-            world.step([node])
-    while not (world.terminated[0] or world.truncated[0]):
-        world.step([0])
-    picture = folder / f"{stem}.png"
-    if places is not None:
-        save(figure_of(world, 0, f"{instance.name}, {method}: {cost:g}"), picture)
+
+def _report(solved: SolvedFile, options: SolveOptions) -> None:
+    """Writes the figures, prints table, solution and files, and writes the page if there is to be one."""
+    from milkrun.cli.replay import write_driven
+    from milkrun.cli.solve_families import gap_text
+    from milkrun.core.files import file_name
+
+    stem = file_name(f"{solved.name}_{solved.method}")
     figures = {
-        "file": file.name,
-        "kind": instance.kind,
-        "n": instance.n,
-        "method": method,
-        "cost": cost,
-        "valid": valid,
-        "best_known": best,
-        "gap_percent": gap,
-        "optimal": bool(found.optimal[0]),
-        "routes": len(routes),
-        **taken.figures(),
-        "seed": seed,
+        "file": solved.file,
+        "kind": solved.kind,
+        "n": solved.n,
+        "method": solved.method,
+        "cost": solved.cost,
+        "valid": solved.error is None,
+        "best_known": solved.best,
+        "gap_percent": solved.gap,
+        "optimal": solved.optimal,
+        **solved.figures,
+        **solved.timing.figures(),
+        "seed": options.seed,
     }
-    write_json(folder / f"{stem}.json", figures)
+    files = {**solved.files, "all figures": options.folder / f"{stem}.json"}
+    write_json(files["all figures"], figures)
 
-    who = "nodes" if is_tour else "customers"
-    shown = table(f"{instance.name}, {instance.kind}, {instance.n} {who}", "", "value", right=("value",))
-    taken.show(shown, method)
-    shown.add_row("cost", f"{cost:g}" + (" (optimal)" if found.optimal[0] else ""))
-    if gap is not None:
-        shown.add_row("best known", f"{best:g}")
-        shown.add_row("gap", f"{gap:.2f} %")
-    if not is_tour:
-        shown.add_row("routes", f"{len(routes)}")
-    shown.add_row("valid", "yes, by checker and world" if valid else text(f"no: {reason}"))
+    value = f"{solved.value:{solved.value_format}}"
+    shown = table(f"{solved.name}, {solved.size}", "", "value", right=("value",))
+    solved.timing.show(shown, solved.method)
+    shown.add_row(solved.measure, value + (" (optimal)" if solved.optimal else ""))
+    if solved.best is not None and solved.gap is not None:
+        shown.add_row("best known", f"{solved.best:g}")
+        shown.add_row("gap", gap_text(solved.gap) + solved.gap_note)
+    for label, words in solved.rows:
+        shown.add_row(label, words)
+    shown.add_row("valid", text(solved.valid))
     console().print(shown)
-    typer.echo(f"{written}  the solution")
-    if places is not None:
-        typer.echo(f"{picture}  the picture")
-    if page:
-        write_driven(world, folder / f"{stem}_replay.html", f"{instance.name}, {method}: {cost:g}", file.name)
-    raise typer.Exit(0 if valid else 1)
+    for line in solved.lines:
+        typer.echo(line)
+    for words, path in files.items():
+        typer.echo(f"{path}  {words}")
+    if options.page:
+        title = f"{solved.name}, {solved.method}: {value}"
+        write_driven(solved.world, options.folder / f"{stem}_replay.html", title, solved.file)
 
 
-def refuse_world(file: Path) -> None:
-    """Raises where a world is named instead of a file."""
+def _refuse_world(file: Path) -> None:
+    """Raises if the argument names a world instead of a file."""
     from milkrun.core.errors import ConfigError
     from milkrun.core.registry import id_of, list_worlds
 

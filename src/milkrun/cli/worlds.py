@@ -1,4 +1,4 @@
-"""`milkrun list` and `milkrun info`: what worlds there are and what is in one."""
+"""`milkrun list`, `milkrun info` and `milkrun check`: lists worlds, describes one, checks one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import ID, console, table, text
+from milkrun.cli.output import ID, PRESET, SEED, SETTINGS, console, read_settings, table, text
 from milkrun.core.errors import MissingExtra, RegistryError, did_you_mean
 from milkrun.core.registry import list_worlds, world_spec
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def list_(family: str | None = typer.Option(None, "--family", help="Only this family.", show_default=False)) -> None:
-    """List the worlds: id, problem and action, a line each.
+    """List the worlds: id, problem and action.
 
-    Actions are those of the default configuration. `milkrun info ID` has the rules, fields, options and presets of one.
+    Actions are those of the default configuration. `milkrun info ID` shows rules, fields, options and presets.
 
     \b
     Examples:
@@ -80,6 +80,33 @@ def info(id: str = ID) -> None:
         out.print(presets)
 
 
+def check(
+    id: str = ID,
+    num_envs: int = typer.Option(16, "--num-envs", min=1, help="Rows to check with."),
+    seed: int = SEED,
+    preset: str | None = PRESET,
+    settings: list[str] = SETTINGS,
+) -> None:
+    """Check a world with `milkrun.check_world`.
+
+    Masks, bounds, rewards, independence of rows, reproducible resets. Exit code 1 on any finding.
+
+    \b
+    Examples:
+      milkrun check milkrun/CVRP-v0
+      milkrun check CVRP-v0 --set num_loc=5 --set max_length=3
+    """
+    import milkrun
+
+    spec = world_spec(id)
+    world = milkrun.make(spec.id, num_envs, preset=preset, config=read_settings(settings), seed=seed)
+    findings = milkrun.check_world(world)
+    for finding in findings:
+        typer.echo(f"finding: {finding}")
+    typer.echo(f"{spec.id}: {f'{len(findings)} findings' if findings else 'no findings'}")
+    raise typer.Exit(1 if findings else 0)
+
+
 def _action(cls: Any, sizes: dict[str, int]) -> str:
     choices = cls.action.nvec(sizes)
     if cls.action.kind == "discrete":
@@ -98,7 +125,7 @@ def _role(f: Field) -> str:
 
 
 def _allowed(option: dataclasses.Field[Any]) -> str:
-    """The type, the bounds and the words of an option."""
+    """The type, the bounds and the choices of an option."""
     meta = option.metadata
     if meta.get("choices"):
         return " | ".join(map(str, meta["choices"]))

@@ -31,7 +31,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.fields import bool_, constant, float64, int16, int64, named, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.rng import permutation, stream, uniform
 from milkrun.core.threads import Entry
 
@@ -350,7 +350,7 @@ FIELDS = named(
         "wall_top": constant(float64),
     }
 )
-LAYOUT = Layout(FIELDS, ["N", "S", "G", "R"], "scenes")
+LAYOUT = RecordLayout(FIELDS, ["N", "S", "G", "R"], "scenes")
 
 
 def shapes(config: ClutterConfig) -> dict[str, np.ndarray]:

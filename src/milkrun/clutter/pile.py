@@ -46,7 +46,7 @@ class Pile(EngineWorld):
     Config = ClutterConfig
     demo_rows = 16
     policies = {name: f"milkrun.solvers.clutter:{name}" for name in ("highest", "exposed", "lowest", "oracle")}
-    run_details = "milkrun.cli.clutter:DETAILS"
+    run_details = "milkrun.cli.details:CLUTTER"
 
     scene_id = instance(int32, low=-1, high="last scene", doc="scene of the bank; -1: poses that were given")
     scene_rot = instance(int8, low=0, high=3, doc="quarter turns of the scene")

@@ -1,4 +1,4 @@
-"""What an agent does: the declaration of a world's actions.
+"""The declaration of a world's actions.
 
     action = discrete("N")                                   # one agent, one of N; the mask is (N,)
     action = agents(truck=(1, "T"), drone=("D", "K"))        # groups of agents; masks stand one after another
@@ -60,7 +60,7 @@ class Agents:
 
 @dataclass(frozen=True)
 class Box:
-    """One agent that gives n numbers in [-1, 1]."""
+    """One agent whose action is n numbers in [-1, 1]."""
 
     n: Size
     kind = "box"
@@ -89,8 +89,8 @@ def box(n: Size) -> Box:
 
 
 def action_array(name: str, given: Any) -> np.ndarray:
-    """What numpy makes of an action, or of a list of them. A bool among integers, which it would count as one of them,
-    is refused as a bool alone is; kind and shape are the caller's to judge."""
+    """`np.asarray` of an action, or of a list of them. A bool among integers is refused, which numpy would convert to
+    one; the caller validates dtype and shape."""
     if type(given) is np.ndarray:
         return given
     try:

@@ -1,4 +1,4 @@
-"""What callers hand to a world: counts, seeds, rows and modes, read and refused in sentences."""
+"""Validates the arguments of a world: counts, seeds, rows and modes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from milkrun.core.errors import ConfigError, ShapeError, shown
 
 SEED_LIMIT = 2**63
 MODES = {"disabled": 0, "next_step": 1, "same_step": 2}
-"""What `step` does to a row that had ended: leaves it; begins its next episode; has begun it already (the flags
-still tell of the end) and plays on."""
+"""What `step` does to a row that had ended: nothing; it begins the next episode; the next episode has begun already
+(its flags still describe the end), so the row is stepped."""
 FINITE = float(np.finfo(np.float64).max)
 Rows = Sequence[int] | np.ndarray | None
 
 
 def autoreset_name(mode: Any) -> str:
-    """ "next_step", "same_step" or "disabled", from Gymnasium's AutoresetMode, its value or our word."""
-    said = getattr(mode, "value", mode)
-    word = said.lower().replace("_", "") if isinstance(said, str) else ""
+    """ "next_step", "same_step" or "disabled", from such a text or Gymnasium's AutoresetMode."""
+    value = getattr(mode, "value", mode)
+    word = value.lower().replace("_", "") if isinstance(value, str) else ""
     for name in MODES:
         if word == name.replace("_", ""):
             return name
@@ -61,12 +61,12 @@ def check_seconds(name: str, value: Any) -> float:
     return seconds
 
 
-_interpreting: ContextVar[bool | None] = ContextVar("interpreting", default=None)
+_interpreting: ContextVar[bool | str | None] = ContextVar("interpreting", default=None)
 
 
 @contextmanager
-def interpreting(debug: bool | None) -> Iterator[None]:
-    """Worlds made in here, by whatever binding, are interpreted or not unless they say so themselves."""
+def interpreting(debug: bool | str | None) -> Iterator[None]:
+    """The debug mode of worlds that bindings make in this context, unless `debug` is an argument of theirs."""
     token = _interpreting.set(debug)
     try:
         yield
@@ -74,17 +74,24 @@ def interpreting(debug: bool | None) -> Iterator[None]:
         _interpreting.reset(token)
 
 
-def read_debug(debug: Any) -> bool:
-    """Whether kernels are interpreted: as given, else as the caller of a binding said, else as MILKRUN_DEBUG says."""
+def read_debug(debug: Any) -> bool | str:
+    """True if kernels are interpreted, "bounds" if they are compiled with checked indices, else False.
+
+    Without a value that of the surrounding `interpreting` counts, else that of MILKRUN_DEBUG.
+    """
     if debug is None:
         debug = _interpreting.get()
     if debug is None:
         said = os.environ.get("MILKRUN_DEBUG", "0")
-        if said not in ("", "0", "1"):
-            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0 or 1")
-        return said == "1"
+        if said not in ("", "0", "1", "bounds"):
+            raise ConfigError(f"MILKRUN_DEBUG={said!r}: must be 0, 1 or bounds")
+        return said if said == "bounds" else said == "1"
+    if isinstance(debug, str) and debug == "bounds":
+        return debug
     if not isinstance(debug, (bool, np.bool_)):
-        raise ConfigError(f"debug={shown(debug)}: must be True or False, or None for what MILKRUN_DEBUG says")
+        raise ConfigError(
+            f"debug={shown(debug)}: must be True, 'bounds' or False, or None for the value of MILKRUN_DEBUG"
+        )
     return bool(debug)
 
 
@@ -103,7 +110,7 @@ def read_rows(rows: Any, num_envs: int) -> np.ndarray:
     outside = (array < 0) | (array >= num_envs)
     if outside.any():
         raise ShapeError(f"rows: {array[outside][0]} is not in 0..{num_envs - 1}")
-    ascending = (array[1:] > array[:-1]).all()  # as mostly, and looking costs less than sorting
+    ascending = (array[1:] > array[:-1]).all()  # the common case; this test costs less than sorting
     if not ascending and len(np.unique(array)) != len(array):
         raise ShapeError("rows: a row is named twice")
     return np.ascontiguousarray(array, np.int64)
@@ -124,7 +131,7 @@ def read_keys(stream: np.ndarray, rows: np.ndarray, first_row: int, seed: Any) -
 
 
 def is_list(seed: Any) -> bool:
-    """Whether seeds were given one a row."""
+    """Whether `seed` is a list with one seed a row."""
     return isinstance(seed, (list, tuple, range)) or (isinstance(seed, np.ndarray) and seed.ndim > 0)
 
 

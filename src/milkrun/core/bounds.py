@@ -1,8 +1,8 @@
-"""Declared bounds checked by compiled code, straight in the memory that a table of addresses describes.
+"""Validates declared bounds with compiled code, in the memory that a table of addresses describes.
 
-Kernels index with what they read, so memory that comes from outside (tensors lent to them) is looked at before they
-run. One compiled function serves every field of every world: what is to be checked is a table, too, a line a field.
-Which row and value it was that broke a rule is found afterwards, by the slow and plain way of `instances`.
+Kernels use field values as indices, so memory that comes from outside (a caller's tensors) is validated before they
+run. One compiled function serves every field of every world: the rules are a table too, one line a field. The row and
+value that break a rule are found afterwards, by the slower functions of `instances`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numba import njit, types
 from milkrun.core.cache import compile_module
 from milkrun.core.fields import Field, Role
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, eight_flags
-from milkrun.core.record import INSTANCES, ROWS, Layout
+from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 from milkrun.core.threads import Entry
 
 KINDS = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64")
@@ -27,11 +27,11 @@ WIDTH = 8  # numbers in a line
 
 
 class Bounds:
-    """The rules of some fields, in their order; booleans and numbers without a rule are left out. `choices` are those
-    of each agent: a row that goes on leaves every one of them something to do."""
+    """The rules of some fields, in their order; booleans and numbers without a rule are left out. `choices` is the
+    number of actions of each agent: in a live row every agent needs an allowed one."""
 
     def __init__(
-        self, layout: Layout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
+        self, layout: RecordLayout, fields: Sequence[Field], sizes: dict[str, int], choices: Sequence[int] = ()
     ) -> None:
         starts = np.cumsum([0, *choices])
         lines: list[tuple[Field, tuple[int, ...] | None]] = []
@@ -58,18 +58,18 @@ class Bounds:
 
 
 def has_rule(f: Field) -> bool:
-    """Whether anything is declared of a field's values that they could break; numbers must be finite, for one."""
+    """Whether the declaration of a field restricts its values; floats, for example, must be finite."""
     return f.role is Role.MASK or f.dtype.kind == "f" or f.index is not None or not (f.low is None and f.high is None)
 
 
 def may_index(f: Field) -> bool:
-    """Whether kernels may index with a field's values: whole numbers with a bound, be it the lowest alone."""
+    """Whether kernels may use a field's values as indices: integers with a bound, also a lower one alone."""
     return f.dtype.kind in "iu" and has_rule(f)
 
 
-def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | None:
-    """Place in the table, kind, numbers a row, lowest and highest (their bits) or for a mask the places of the flags of
-    ended rows, the word that counts the rows; and which part of a row is meant: first number, how many."""
+def _line(f: Field, layout: RecordLayout, sizes: dict[str, int]) -> tuple[int, ...] | None:
+    """A line of the rule table: word of the field, kind, numbers a row, the bits of the bounds (of a mask the words of
+    the flags `terminated` and `truncated`), word that counts the rows; then the part of a row: first number, count."""
     each = math.prod(f.shape(sizes))
     where, rows = layout.slots[f.name], INSTANCES if f.role is Role.INSTANCE else ROWS
     if not has_rule(f) or not each or (f.dtype == np.bool_ and f.role is not Role.MASK):
@@ -77,7 +77,7 @@ def _line(f: Field, layout: Layout, sizes: dict[str, int]) -> tuple[int, ...] | 
     if f.role is Role.MASK:
         return where, MASK, each, layout.slots["terminated"], layout.slots["truncated"], rows
     low, high = f.bounds(sizes)
-    # The ends of the type itself where nothing is declared: so infinities are refused, unless the field has a limit.
+    # Where no bound is declared, that of the dtype: it refuses infinities, unless the field has a limit.
     span: Any = np.finfo(f.dtype) if f.dtype.kind == "f" else np.iinfo(f.dtype)
     least = span.min if low is None else max(low, span.min)
     most = math.inf if f.limit and high is None else span.max if high is None else min(high, span.max)
@@ -137,10 +137,10 @@ def first_broken(table, rules, count):
     return -1
 """
 
-# The comparisons accept what lies between the ends, so a NaN is refused. No branch inside and an index without a sign,
-# so the loop is vectorised: a negative one would count from the end, and numbers that may lie anywhere are read singly.
-# Bounds are rounded to the field's type, as numpy rounds a Python number that it compares with an array: so this and
-# `instances.check_values` agree.
+# The comparisons accept values between the ends, so a NaN is refused. Without a branch and with an unsigned index the
+# loop is vectorised: a signed index may count from the end, so its elements would be read one by one. Bounds are
+# rounded to the field's type, as numpy rounds a Python number that it compares with an array, so
+# `instances.check_values` agrees.
 _BRANCH = """
         elif rule[k, 1] == {kind}:
             x{kind} = array_at(address, (n,), None, {name})

@@ -1,8 +1,8 @@
-"""How compiled code is built, and under which name it is kept.
+"""Compiled modules, and the fingerprint of everything that they depend on.
 
-Facts about numba that shape this file (measured, version 0.68): a launcher that is a closure over a kernel never hits
-numba's disk cache, and a change in a callee's file does not invalidate its callers. So launchers are generated as
-modules of their own whose name holds a hash of everything they compile. `disk_cache` keeps what comes of them.
+Two facts about numba's own disk cache shape this file (measured, version 0.68): it never hits for a closure over a
+kernel, and a change in a callee's file does not invalidate its callers. So launchers are generated as modules whose
+names hold a hash of everything they compile, and `disk_cache` keeps their machine code.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.core.dispatcher import Dispatcher
+from numba.extending import is_jitted
 
-from milkrun.core.disk_cache import DiskCache
-from milkrun.core.kernels import KERNEL_OPTIONS, Kernel
+from milkrun.core.disk_cache import CachedFunction
+from milkrun.core.kernels import KERNEL_OPTIONS
 
 BUILDING = threading.RLock()
-"""One thread builds at a time."""
+"""Held while code is compiled: one thread at a time."""
 
 
 def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.ModuleType:
-    """Runs `source` as a module of its own with `names` in its globals; what it compiles is kept on disk.
+    """Runs `source` as a module with `names` in its globals; the code of its `@njit` functions is cached on disk.
 
-    It is kept under a fingerprint of the text and of every kernel it reaches, so a change of any of them, also in
-    another file, compiles anew, and nothing else does.
+    The cache key is a fingerprint of the text and of every kernel it reaches, in any file: the code is compiled again
+    if and only if one of these changes.
     """
     fingerprint = hashlib.sha256(source.encode())
     seen: set[int] = set()
@@ -47,25 +47,27 @@ def compile_module(name: str, source: str, names: Mapping[str, Any]) -> pytypes.
             return sys.modules[module_name]
         file = f"<milkrun launcher {unique}>"
         module = pytypes.ModuleType(module_name)
-        module.__dict__.update(names)
+
+        def njit(**options: Any) -> Any:
+            key = fingerprint.hexdigest()
+            return lambda function: CachedFunction(function, options, key, f"{unique}.{function.__name__}")
+
+        module.__dict__.update(names, njit=njit)
         exec(compile(source, file, "exec"), module.__dict__)
-        for label, value in vars(module).items():
-            if isinstance(value, Dispatcher) and not isinstance(value, Kernel) and label not in names:
-                value._cache = DiskCache(f"{unique}.{label}", fingerprint.hexdigest())
         linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file  # for error messages
         sys.modules[module_name] = module  # numba's cached code looks its module up by name; last, so it is whole
         return module
 
 
 def _digest(value: Any, digest: Any, seen: set[int]) -> None:
-    """Feeds all that compiling `value` depends on: the code of kernels, the constants and kernels they name."""
-    if isinstance(value, Dispatcher):
+    """Adds all that compiling `value` depends on: the code of kernels, the constants and kernels they name."""
+    if is_jitted(value):
         digest.update(repr(sorted(value.targetoptions.items(), key=str)).encode())
         _digest_function(value.py_func, digest, seen)
-    elif hasattr(value, "_defn") and callable(value._defn):  # a numba intrinsic
-        _digest_function(value._defn, digest, seen)
     elif isinstance(value, pytypes.FunctionType):
         _digest_function(value, digest, seen)
+    elif isinstance(wrapped := getattr(value, "__wrapped__", None), pytypes.FunctionType):  # a numba intrinsic
+        _digest_function(wrapped, digest, seen)
     elif isinstance(value, np.ndarray):
         digest.update(f"{value.dtype} {value.shape}".encode() + value.tobytes())
     elif isinstance(value, tuple):
@@ -83,16 +85,16 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
     if id(function) in seen:
         return
     seen.add(id(function))
-    digest.update(f"{function.__module__} {function.__qualname__}".encode())  # kept code finds its functions by these
+    digest.update(f"{function.__module__} {function.__qualname__}".encode())  # cached code finds its functions by these
     for default in (*(function.__defaults__ or ()), *sorted((function.__kwdefaults__ or {}).items())):
         _digest(default, digest, seen)
     for code in _codes(function.__code__):
         digest.update(code.co_code)
         consts = [c for c in code.co_consts if not isinstance(c, pytypes.CodeType)]
-        # A set of texts has another order in every process.
+        # A set of strings has another order in every process.
         digest.update(repr([sorted(map(repr, c)) if isinstance(c, frozenset) else c for c in consts]).encode())
         digest.update(repr((code.co_names, code.co_varnames, code.co_freevars)).encode())
-        # Names of attributes stand here too. A global of such a name is fed in vain, which at worst compiles anew.
+        # Names of attributes stand here too. A global of such a name at worst causes a needless compile.
         for name in code.co_names:
             value = function.__globals__.get(name)
             if isinstance(value, pytypes.ModuleType):
@@ -104,7 +106,7 @@ def _digest_function(function: pytypes.FunctionType, digest: Any, seen: set[int]
 
 
 def _digest_module(module: pytypes.ModuleType, names: tuple[str, ...], digest: Any, seen: set[int]) -> None:
-    """What a function may take from a module, also through a package: all in it that has one of the names it uses."""
+    """What a function may use of a module or package: each value in it that the function's code names."""
     if module.__name__.split(".")[0] in ("numpy", "math", "numba") or id(module) in seen:
         return
     for name in names:

@@ -1,7 +1,7 @@
-"""Time without that of the compiler: a method has the same seconds whether it was compiled before or is compiled now.
+"""Elapsed time without compile time, so that a time limit means the same on a first run and on later ones.
 
-Whoever has so many seconds, or tells how many it took, reads them from a `Clock`. Compiled code is made when first
-needed, in the middle of anything, so it is the compiler that notes its own time here.
+Time limits and reported times are read from a `Clock`. Compilation is lazy and may happen inside any call, so the
+compiler records its own time here.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class _Notes(threading.local):
-    """Of one thread: seconds spent on compiling, how many compiles it is inside of now, and who wants to know."""
+class _Times(threading.local):
+    """Of one thread: seconds spent compiling, the nesting depth of compiles, and listeners."""
 
     def __init__(self) -> None:
         self.spent = 0.0
@@ -21,52 +21,53 @@ class _Notes(threading.local):
         self.listeners: list[Callable[[bool], object]] = []
 
 
-_notes = _Notes()
+_times = _Times()
 
 
 class Clock:
-    """Seconds since it was made, in the thread that made it."""
+    """Measures time since it was made, in the thread that made it."""
 
     def __init__(self) -> None:
-        self._start, self._spent = time.perf_counter(), _notes.spent
+        self._start = time.perf_counter()
+        self._spent = _times.spent
 
     @property
     def seconds(self) -> float:
-        """Without those of the compiler."""
+        """Elapsed seconds, without compile time."""
         return time.perf_counter() - self._start - self.compiling
 
     @property
     def compiling(self) -> float:
-        """Those of the compiler, or spent waiting for it."""
-        return _notes.spent - self._spent
+        """Seconds of the compiler, or of waiting for it."""
+        return _times.spent - self._spent
 
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Around a compile: its time is nobody's, and whoever listens is told when it begins and ends."""
-    _notes.depth += 1
+    """A block of compilation: its time is not counted, and listeners are notified when it begins and ends."""
+    _times.depth += 1
     start = time.perf_counter()
     try:
-        if _notes.depth == 1:
-            _tell(True)
+        if _times.depth == 1:
+            _notify(True)
         yield
     finally:
-        _notes.depth -= 1
-        if _notes.depth == 0:
-            _notes.spent += time.perf_counter() - start
-            _tell(False)
+        _times.depth -= 1
+        if _times.depth == 0:
+            _times.spent += time.perf_counter() - start
+            _notify(False)
 
 
 @contextmanager
 def listening(listener: Callable[[bool], object]) -> Iterator[None]:
-    """Has a function called with True when this thread begins to compile, and with False when it is done."""
-    _notes.listeners.append(listener)
+    """Calls a function with True when this thread begins to compile, and with False when it is done."""
+    _times.listeners.append(listener)
     try:
         yield
     finally:
-        _notes.listeners.remove(listener)
+        _times.listeners.remove(listener)
 
 
-def _tell(busy: bool) -> None:
-    for listener in _notes.listeners:
+def _notify(busy: bool) -> None:
+    for listener in _times.listeners:
         listener(busy)

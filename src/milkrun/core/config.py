@@ -1,4 +1,4 @@
-"""What every configuration can do: documented options, bounds, presets, unknown keys by name, JSON.
+"""The base of all configurations: documented options, bounds, presets, refusal of unknown keys, JSON.
 
 A world's configuration is a frozen dataclass that derives from `Config`; each option carries its own line of
 documentation and its bounds, so `milkrun info`, the docs and the error messages all read from one place.
@@ -24,9 +24,9 @@ C = TypeVar("C", bound="Config")
 R = TypeVar("R", bound="RuledConfig")
 
 RESERVED = set("id num_envs api preset config seed first_row autoreset illegal threads debug".split())
-"""Keywords of `make`: no configuration may use them as its own. Bindings add theirs."""
+"""Keywords of `make`, which no configuration may use as options. Bindings add theirs."""
 ROWS = frozenset("n_envs num_env n_env nenvs batch_size num_rows n_rows".split())
-"""What other libraries call `num_envs`."""
+"""Names of `num_envs` in other libraries."""
 
 
 def option(
@@ -38,7 +38,7 @@ def option(
     choices: tuple[Any, ...] = (),
     words: tuple[str, ...] = (),
 ) -> Any:
-    """One option: its default, a line of documentation, bounds of numbers, and `words` that may stand instead."""
+    """One option: its default, a line of documentation, bounds of numbers, and `words` allowed instead of a number."""
     return dataclasses.field(
         default=default, metadata={"doc": doc, "low": low, "high": high, "choices": choices, "words": words}
     )
@@ -46,7 +46,7 @@ def option(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config:
-    """The root of all configurations."""
+    """The base class of all configurations."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     synonyms: ClassVar[Mapping[str, str]] = {}
@@ -62,22 +62,22 @@ class Config:
             object.__setattr__(self, f.name, value)
             _check(type(self).__name__, f, value, hints[f.name])
             if isinstance(value, numbers.Real) and not isinstance(value, (int, float)):
-                # numpy's numbers wrap around, fractions are not printed: rules are worked out in Python's
+                # as Python's numbers: numpy's wrap around, and a Fraction has no JSON
                 object.__setattr__(self, f.name, int(value) if isinstance(value, numbers.Integral) else float(value))
         self.validate()
 
     def validate(self) -> None:
-        """Rules that concern several options; a subclass raises ConfigError."""
+        """Hook for rules between options; raises ConfigError."""
 
     def replace(self: C, **changes: Any) -> C:
-        """The same configuration with some options changed; unknown ones are refused by name."""
+        """A copy with some options changed; unknown ones are refused by name."""
         return dataclasses.replace(self, **self._known(changes))
 
     def as_dict(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def as_json(self) -> dict[str, Any]:
-        """The options as JSON has them: infinity as a text, which is read as the number again."""
+        """The options as JSON values; infinity is a text, which is read as the number again."""
         return {key: _to_json(value) for key, value in self.as_dict().items()}
 
     def to_json(self, path: str | Path) -> None:
@@ -121,7 +121,7 @@ class Config:
 
     @classmethod
     def from_json(cls: type[C], path: str | Path) -> C:
-        """The configuration in a file that `to_json` wrote, or in one that names some options only."""
+        """The configuration in a JSON file, which may name some options only."""
         return cls.build(config=Path(path))
 
     @classmethod
@@ -143,14 +143,14 @@ class Config:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RuledConfig(Config):
-    """A configuration that knows several rule sets. An option left at None has its default by the rule in force, and
-    one that only another rule knows is refused."""
+    """A configuration with several rule sets. An option left at None takes the default of the chosen rule, and an
+    option of another rule only is refused."""
 
     rule_option: ClassVar[str] = "rule"
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        # Noted before the defaults of the rule fill the gaps: `replace` must know what was given.
+        # Recorded before the defaults of the rule are filled in, since `replace` keeps only what was given.
         given = {f.name for f in dataclasses.fields(self) if getattr(self, f.name) is not None}
         object.__setattr__(self, "_given", given)
         rule = getattr(self, self.rule_option)
@@ -170,13 +170,13 @@ class RuledConfig(Config):
                 )
 
     def replace(self: R, **changes: Any) -> R:
-        """With another rule, options that were not given take their defaults under it."""
+        """A copy with some options changed. Under another rule, options that were not given take its defaults."""
         kept = {name: getattr(self, name) for name in self._given}  # type: ignore[attr-defined]
         return type(self)(**{**kept, **self._known(changes)})
 
 
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    """Writes a configuration, a key a line."""
+    """Writes a configuration, one key a line."""
     try:
         path.write_text(json.dumps(plain, indent=2) + "\n")
     except OSError as e:
@@ -191,7 +191,7 @@ def read_json(path: Path) -> dict[str, Any]:
         raise ConfigError(f"cannot read the configuration {path}: {e.strerror}") from None
     except json.JSONDecodeError as e:
         raise ConfigError(f"{path}, line {e.lineno}: not JSON: {e.msg}") from None
-    except (ValueError, RecursionError) as e:  # bytes that are no text, a NUL in the path, endless nesting
+    except (ValueError, RecursionError) as e:  # undecodable bytes, a NUL in the path, unlimited nesting
         raise ConfigError(f"cannot read the configuration {str(path)!r}: {e}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: a configuration is a JSON object, not a {type(values).__name__}")
@@ -230,7 +230,7 @@ def _check(owner: str, f: dataclasses.Field[Any], value: Any, hint: Any) -> None
 
 
 INFINITE = {"inf": math.inf, "-inf": -math.inf}
-"""How configurations write what JSON has no number for."""
+"""Texts for the numbers that JSON lacks."""
 
 
 def _to_json(value: Any) -> Any:
@@ -242,7 +242,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(value: Any, f: dataclasses.Field[Any], hint: Any) -> Any:
-    """An option as it was before it was written."""
+    """The value of an option from its JSON value."""
     is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
     kinds = [typing.get_origin(kind) or kind for kind in (typing.get_args(hint) if is_union else [hint])]
     if isinstance(value, list) and tuple in kinds and list not in kinds:
@@ -253,12 +253,12 @@ def _from_json(value: Any, f: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def _has_room(value: Any) -> bool:
-    """Whether a number is one, and is not beyond what 64 bits hold."""
+    """Whether a number is no NaN and fits 64 bits."""
     if isinstance(value, numbers.Integral):
         return -(2**63) <= int(value) < 2**63
     try:
         return not math.isnan(value)
-    except OverflowError:  # a fraction of huge integers
+    except OverflowError:  # a Fraction of huge integers
         return False
 
 

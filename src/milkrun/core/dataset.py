@@ -1,4 +1,4 @@
-"""Datasets of instances: the files that `milkrun dataset` and `milkrun.scale.generate` write, read back."""
+"""Reads datasets of instances, which `milkrun dataset` and `milkrun.scale.generate` write."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ Arrays = dict[str, np.ndarray]
 
 
 def read_dataset(path: str | os.PathLike[str]) -> Arrays:
-    """The instances of a dataset as arrays by field, the instance first: what `World.reset(instance=...)`, `solve` and
-    the tasks take.
+    """The instances of a dataset as arrays by field, the instance first, for `World.reset(instance=...)`, `solve` and
+    the tasks.
 
-    `path` is a folder that `milkrun dataset` wrote, whose files are joined and must be as its manifest says, or one npz
-    file, of such a folder or of other arrays. `milkrun.scale.instances` reads a folder that is larger than the memory,
-    file by file.
+    `path` is a folder that `milkrun dataset` wrote, whose files must match its manifest and are joined, or one npz
+    file. `milkrun.scale.instances` reads a folder that is larger than memory, file by file.
     """
     name = Path(name_of(path))
     if name.is_dir():
@@ -39,7 +38,7 @@ def read_dataset(path: str | os.PathLike[str]) -> Arrays:
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as file:
             arrays = {field: file[field] for field in file.files}
-    except Exception as e:  # a zip or a header of any kind of wrong, an array alone
+    except Exception as e:  # a damaged zip file or header, a single array
         raise FormatError(f"{name}: is no npz file of arrays ({e})") from None
     if len({array.shape[:1] for array in arrays.values()}) != 1 or not all(array.ndim for array in arrays.values()):
         shapes = ", ".join(f"{field} {array.shape}" for field, array in arrays.items()) or "no array"
@@ -48,21 +47,22 @@ def read_dataset(path: str | os.PathLike[str]) -> Arrays:
 
 
 def shards_in(path: Path) -> Iterator[Arrays]:
-    """The files of a dataset in order. One that is not whole, or not as its manifest says, is refused."""
-    said = read_manifest(path)
-    if said.get("kind") != "generate":
-        raise ConfigError(f"{path} holds no dataset but the shards of {said.get('kind')!r}")
-    wanted = check_count("instances", said.get("instances"), 1)
-    each = check_count("shard_rows", said.get("shard_rows"), 1)
+    """The files of a dataset in order. An incomplete dataset, or a file that differs from its manifest, is refused."""
+    manifest = read_manifest(path)
+    if manifest.get("kind") != "generate":
+        raise ConfigError(f"{path} holds no dataset but the shards of {manifest.get('kind')!r}")
+    wanted = check_count("instances", manifest.get("instances"), 1)
+    each = check_count("shard_rows", manifest.get("shard_rows"), 1)
     whole = -(-wanted // each)
-    if len(said["shards"]) != whole:
-        raise ConfigError(f"{path} has {len(said['shards'])} of {whole} shards: the call that was stopped completes it")
+    if len(manifest["shards"]) != whole:
+        count = len(manifest["shards"])
+        raise ConfigError(f"{path} has {count} of {whole} shards: the call that was stopped completes it")
     for k in range(whole):
-        file = shard_path(path, STEM, k)  # names of files come from no manifest
-        if file.name not in said["shards"]:
+        file = shard_path(path, STEM, k)  # no file name is taken from the manifest
+        if file.name not in manifest["shards"]:
             raise FormatError(f"{path / MANIFEST} does not list {file.name}: generate the dataset again")
         raw = read_shard(file)
-        if hashlib.sha256(raw).hexdigest() != said["shards"][file.name] or (arrays := arrays_of(raw)) is None:
+        if hashlib.sha256(raw).hexdigest() != manifest["shards"][file.name] or (arrays := arrays_of(raw)) is None:
             raise FormatError(f"{file} is not what the manifest says: generate it again")
         rows = min(each, wanted - k * each)
         if any(values.shape[:1] != (rows,) for values in arrays.values()):
@@ -75,14 +75,14 @@ def shard_path(folder: Path, stem: str, k: int) -> Path:
 
 
 def read_shard(path: Path) -> bytes:
-    """The bytes of a shard; FormatError for what no call of ours writes."""
+    """The bytes of a shard; FormatError for a file that this library cannot have written."""
     return read_own(path, LARGEST)
 
 
 def arrays_of(raw: bytes) -> dict[str, np.ndarray] | None:
-    """The arrays in the bytes of a shard's file, never anything that would be executed; None where it is no such.
+    """The arrays in the bytes of a shard's file, without unpickling; None if it is no such file.
 
-    Shards are not compressed, so their arrays are no larger than the file. One that is could unpack to any size.
+    Shards are not compressed, so their arrays are no larger than the file. A compressed one could unpack to any size.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as packed:
@@ -90,19 +90,19 @@ def arrays_of(raw: bytes) -> dict[str, np.ndarray] | None:
                 return None
         with np.load(io.BytesIO(raw), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except Exception:  # a zip or a header of any kind of wrong
+    except Exception:  # a damaged zip file or header
         return None
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a folder; what is none is refused by name."""
+    """The manifest of a folder; any other file is refused by name."""
     path = folder / MANIFEST
     try:
-        said = json.loads(read_own(path, LARGEST))
+        manifest = json.loads(read_own(path, LARGEST))
     except FormatError as e:
         raise ConfigError(str(e)) from None
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is damaged ({e}): remove the folder, its shards cannot be trusted") from None
-    if not isinstance(said, dict) or not isinstance(said.get("shards"), dict):
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("shards"), dict):
         raise ConfigError(f"{path} is no manifest of Milkrun: give a folder of its own")
-    return said
+    return manifest

@@ -1,9 +1,9 @@
-"""EngineWorld: a world whose rows are moved by an engine beside the kernels, a simulator that advances many at a call.
+"""EngineWorld: a world whose rows are moved by an engine outside the kernels, such as a physics simulator.
 
-A turn is cut in two. The kernel `step(w, b, action)` says what shall be done, the engine does it (`advance`), and the
-kernel `settle(w, b)` says what came of it; the rules of the contract stay in the launcher, before and after. A row is
-what its fields hold, the engine's own memory among them where `allocate` returns it for fields declared `strided`;
-whenever they were written from outside (a reset, a saved state, a copy of the world), `place` tells the engine.
+A step has three parts: the kernel `step(w, b, action)` writes commands, the engine carries them out (`advance`), and
+the kernel `settle(w, b)` computes the outcome. The fields are the whole state of a row; `allocate` may return the
+engine's own memory for fields declared `strided`. After fields were written from outside (a reset, a saved state, a
+copy of the world), `place` updates the engine.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.arguments import name_rows
-from milkrun.core.errors import ConfigError, ResetNeeded
+from milkrun.core.errors import ConfigError
 from milkrun.core.hooks import kernels_of, require_kernel
-from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE, build_adviser
 from milkrun.core.memory import address_of
 from milkrun.core.threads import chunks_for
@@ -32,30 +30,30 @@ class EngineWorld(World):
     _threads_copy = False
     engine: Any
     _process: int  # where the engine was made
-    _failed: bool = False  # it has left rows without a state; only a hint for the message
 
     def connect(self) -> Any:
-        """Makes the engine for `num_envs` rows and `engine_threads` threads: in a new world, a copy, a forked child."""
+        """Makes the engine for `num_envs` rows and `engine_threads` threads, for a new world, a copy or a forked
+        child."""
         raise ConfigError(f"{type(self).__name__} must say how its engine is made: connect()")
 
     def place(self, rows: np.ndarray) -> None:
-        """Puts the engine's rows to what the fields say."""
+        """Sets the engine's rows to the values of the fields."""
         raise ConfigError(f"{type(self).__name__} must say how its engine is put to what the fields hold: place(rows)")
 
     def advance(self, rows: np.ndarray) -> None:
-        """Lets the engine carry out what `step` told these rows; those whose action was refused are among them. If it
-        raises, the rows have no state any more and must be reset."""
+        """Lets the engine carry out the commands of these rows, also of those whose action was refused. If it raises,
+        the rows need a reset."""
         raise ConfigError(f"{type(self).__name__} must say how its engine moves rows: advance(rows)")
 
     @property
     def engine_threads(self) -> int:
-        """How many threads the engine may use: all, whatever the rows cost; one in a forked child."""
+        """The number of threads of the engine: all, whatever a row costs; one in a forked child."""
         return chunks_for(self.num_envs, 2, self.threads)
 
     # -- the contract -----------------------------------------------------------------------------------------
 
     def play_out(self, choose: Any, x: int = 0) -> int:
-        """As every world's, a turn at a time."""
+        """`World.play_out` as a loop of steps: an interrupt ends it between two steps, or as it ends a step."""
         self._refuse_play_out()
         key = "advice", choose, self.debug
         advise = self._row_maps.get(key)
@@ -71,19 +69,13 @@ class EngineWorld(World):
             live = live[~(self.done | self.illegal)[live]]
         return steps
 
-    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
-        lost = self._all[rows][~self._fresh[rows]]
-        if self._failed and len(lost) and not self._closed:
-            raise ResetNeeded(f"the engine failed while it moved {name_rows(lost)}: reset before the next step")
-        super().refuse_unready(rows)
-
     def rows_written(self, rows: np.ndarray) -> None:
         self._reconnect()
         self.place(rows)
 
     def close(self) -> None:
         super().close()
-        self._let_go()
+        self._release()
 
     # -- inside -----------------------------------------------------------------------------------------------
 
@@ -96,64 +88,61 @@ class EngineWorld(World):
                 f"write {type(self).__name__}.bind(..., settle=settle)"
             )
         self.check_memory(self.num_envs)
-        self.engine, self._process = self.connect(), os.getpid()
+        self.engine = self.connect()
+        self._process = os.getpid()
         super()._allocate()
         self._watch()
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
-        """The command, the engine, the outcome: interrupts wait until all three are done."""
-        with undisturbed():
-            self._reconnect()
-            ended = self._run(self._launcher.command, chosen, self._actions_address, self._mode)
-            if ended:  # an episode is due
-                chosen = chosen[self.i[chosen] != DUE]
-            if not len(chosen):
-                return ended
-            try:
-                self.advance(chosen)
-            except BaseException:
-                self._fresh[chosen] = self._all_fresh = self._ready = False
-                self._failed = True
-                raise
-            return ended + self._run(self._launcher.outcome, chosen)
-
-    def _begin(self, rows: np.ndarray) -> None:
+        """The command, the engine, the outcome. If the engine fails, the step does not finish and its rows need a
+        reset."""
         self._reconnect()
-        super()._begin(rows)
+        ended = self._run(self._launcher.command, chosen, self._actions_address, self._mode)
+        if ended:  # an episode is due
+            chosen = chosen[self.i[chosen] != DUE]
+        if not len(chosen):
+            return ended
+        self.advance(chosen)
+        return ended + self._run(self._launcher.outcome, chosen)
+
+    def _start_episodes(self, rows: np.ndarray) -> None:
+        self._reconnect()
+        super()._start_episodes(rows)
         self.place(rows)
         if self._launcher.update_views is not None:
             self._run(self._launcher.update_views, rows)
 
     def _chunks(self, rows: int) -> int:
-        """Kernels stay on one thread: others would wait for work while the engine works, and hold its cores."""
+        """One thread for kernels: idle threads would occupy the cores of the engine."""
         return 1
 
     def _reconnect(self) -> None:
-        """In a forked child: the threads of its parent's engine are not there."""
+        """Makes another engine in a forked child, which does not have the threads of its parent's engine."""
         if self._process != os.getpid():
-            self._let_go()
-            self._connect_anew()
+            self._release()
+            self._connect_again()
 
-    def _connect_anew(self) -> None:
-        """An engine has no copy: another one is made, and put to what the fields say."""
-        self.engine, self._process = self.connect(), os.getpid()
+    def _connect_again(self) -> None:
+        """Makes another engine, since engines cannot be copied, and sets it to the values of the fields."""
+        self.engine = self.connect()
         for f in self.fields.values():
             if f.strided:
-                # The memory of the engine before, or an array of the copy: this name keeps it until it is copied.
+                # Memory of the previous engine, or an array of the copy; the reference keeps it alive.
                 held = getattr(self, f.name)
-                self._lay([f], len(held))
+                self._allocate_fields([f], len(held))
                 getattr(self, f.name)[...] = held
         self._watch()
-        self.place(np.flatnonzero(self._fresh))
+        self.place(np.flatnonzero(self._playable))
+        self._process = os.getpid()  # last: an interrupt before it makes the next call begin again
 
     def _watch(self) -> None:
         # An array of the engine's memory may outlive the engine itself.
         outlive_forks(self.engine, *(_owner(getattr(self, f.name)) for f in self.fields.values() if f.strided))
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Forgets the engine."""
         if self._process != os.getpid():
-            _never_end(self.engine)
+            _leak(self.engine)
         self.engine = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -162,41 +151,41 @@ class EngineWorld(World):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if self._closed:
-            self.engine, self._process = None, os.getpid()
+            self.engine = None
+            self._process = os.getpid()
         else:
-            self._connect_anew()
+            self._connect_again()
 
 
 # -- forks ----------------------------------------------------------------------------------------------------------
 
 _ENGINES: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-"""All that live in this process, and the owners of their memory, by their addresses."""
-_held: list[list[Any]] = []  # by forks that are under way
+"""All engines in this process, and the owners of their memory, by address."""
+_held: list[list[Any]] = []  # kept alive during forks
 
 
 def outlive_forks(*engines: Any) -> None:
-    """Engines with threads of their own, which no forked child shall end."""
+    """Registers engines with threads of their own, which a forked child must not destroy."""
     for engine in engines:
-        with suppress(TypeError):  # it may be of a type without weak references
+        with suppress(TypeError):  # some types have no weak references
             _ENGINES[id(engine)] = engine
 
 
 def _owner(array: np.ndarray) -> Any:
-    """Who frees the memory of an array."""
+    """The object that owns the memory of an array."""
     owner: Any = array
     while isinstance(owner, np.ndarray) and owner.base is not None:
         owner = owner.base
     return owner
 
 
-def _never_end(engine: Any) -> None:
-    """Keeps the engine of another process alive on purpose: to end it would wait for ever for threads that are not
-    here, or abort."""
+def _leak(engine: Any) -> None:
+    """Leaks the engine of another process: its destructor would wait for threads that do not exist here, or abort."""
     pythonapi.Py_IncRef(py_object(engine))
 
 
 def _before_fork() -> None:
-    # By way of `valuerefs`, which makes its list at once: another thread may make a world meanwhile.
+    # `valuerefs` makes its list at once, while another thread may make a world.
     _held.append([engine for found in _ENGINES.valuerefs() if (engine := found()) is not None])
 
 
@@ -205,11 +194,11 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """A child that never touches its parent's worlds drops them all the same: with the frame that forked, or when its
-    garbage is collected."""
+    """A child destroys its parent's worlds with the frame that forked, or at garbage collection, so all engines
+    leak."""
     for engines in _held:
         for engine in engines:
-            _never_end(engine)
+            _leak(engine)
     _held.clear()
 
 

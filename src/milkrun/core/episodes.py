@@ -1,35 +1,33 @@
-"""How the rows of a world begin their episodes: instances drawn or given, autoreset, and what an interrupt leaves.
+"""How the rows of a world begin their episodes: instances drawn or given, resets, autoreset, and interrupted calls.
 
-Python runs a signal's handler between any two bytecodes, so Ctrl-C may strike between the parts of a beginning. All of
-them are written down first (`Beginning`), in such a way that they can be done again from their start: a reset or a step
-is done whole or not at all.
+A call that changes rows stores them in `_changing` first and clears it last. If an interrupt or an error ends the call
+in between, these rows need a reset; until then every use of them raises ResetNeeded.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.arguments import Rows, read_rows
-from milkrun.core.errors import Closed
+from milkrun.core.arguments import Rows, name_rows, read_rows
+from milkrun.core.errors import Closed, ResetNeeded
 from milkrun.core.fields import Field, Role
-from milkrun.core.interrupts import undisturbed
+from milkrun.core.instances import read_instances
 from milkrun.core.launcher import DUE
 from milkrun.core.memory import Memory
-from milkrun.core.record import INSTANCES
 
-Beginning = tuple[np.ndarray, np.ndarray, dict[str, Any], dict[str, Any]]
-"""Episodes that begin, so that an interrupted beginning can be done again: the rows, what their streams become, the
-fields that tell of the step before and not of the new episode, what becomes of the world's own attributes."""
+SET_BY_STEP = ("reward", "terminated", "truncated", "done", "illegal")
+"""Under SAME_STEP these fields describe the step that ended an episode, not the episode begun in the same step."""
 
 
 class Episodes(Memory):
     """Rows that begin, end and begin again."""
 
-    figure_fields: ClassVar[tuple[str, ...]] = ()  # what `figures` reads of an ended row, beside steps and objective
-    amends_instances: bool = False  # Python has a say in what is drawn: slow, for laws given as a callable
+    figure_fields: ClassVar[tuple[str, ...]] = ()  # fields that `figures` reads of an ended row, also steps, objective
+    amends_instances: bool = False  # `place_instances` or `amend_instances` is defined: slow, for callable laws
+    draws_may_fail: ClassVar[bool] = False  # the compiled law of instances may find none, and `_draw_rows` then raises
 
     i: Any  # these three fields are declared by World
     done: Any
@@ -38,87 +36,112 @@ class Episodes(Memory):
     _mask: Field | None
     final: dict[str, np.ndarray]
     final_rows: np.ndarray
-    _beginning: Beginning | None
-    _all_fresh: bool
+    _playable: np.ndarray  # rows that have an episode
+    _ready: bool  # all rows are playable, and the world is open
+    _changing: np.ndarray | None  # the rows of a call under way
+    _interrupted: bool  # rows that are not playable were in a call that did not finish
     _closed: bool
     _mode: int
+    _some_ended: bool
     _all_stale: bool  # views on demand: outdated in every row, whatever `_stale` says
     _stale: np.ndarray  # ... in these rows
 
+    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Hook that turns other layouts of a given instance into this world's instance fields, and fills in defaults of
+        absent ones."""
+        return values
+
+    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
+        """Hook for rules between the fields of given instances; raises BadInstance. Shapes, dtypes and bounds have been
+        validated."""
+
     def place_instances(self, rows: np.ndarray) -> None:
-        """Python's say before the kernel `generate`, which finds in the instance fields what is put there."""
+        """Hook before the kernel `generate`, which finds in the instance fields what this method puts there."""
 
     def amend_instances(self, rows: np.ndarray) -> None:
-        """Python's say on what the kernel has drawn; raises BadInstance to refuse it."""
+        """Hook after the kernel `generate`; raises BadInstance to refuse the drawn instances."""
 
     @property
     def info_fields(self) -> list[Field]:
-        """What a binding tells in `info`: the objective, the steps and the views that are not observed."""
+        """The fields of `info` in bindings: the objective, the steps and the views that are not observed."""
         views = [f for f in self.fields.values() if f.role is Role.VIEW and not f.observed and not f.on_demand]
         return [self.fields["objective"], self.fields["i"], *(f for f in views if f.name not in ("reward", "done"))]
 
+    # -- beginning episodes -------------------------------------------------------------------------------------
+
+    def begin_episodes(
+        self,
+        keys: np.ndarray,
+        rows: Rows = None,
+        instance: Mapping[str, Any] | None = None,
+        *,
+        redraw: bool = False,
+    ) -> None:
+        """Begins the episodes with these stream keys (seed, row, episode) in the named rows; `reset` is the usual way.
+
+        `redraw`: rows that play given instances draw new ones, as all rows do when `rows` is None.
+        """
+        self._begin_episodes(self._rows(rows), keys, instance, whole=rows is None, redraw=redraw)
+
+    def _begin_episodes(
+        self, chosen: np.ndarray, keys: np.ndarray, instance: Any, *, whole: bool, redraw: bool = False
+    ) -> None:
+        """Where a law refuses to draw, the rows stay as they were."""
+        self._check_open()
+        if instance is not None:
+            given = read_instances(self, instance, len(chosen))
+            self._changing = chosen
+            self._adopt(given, chosen, whole=whole)
+            self.stream[chosen] = keys
+        else:
+            undo = self._undo_of_draw(chosen) if self.amends_instances or self.draws_may_fail else None
+            self._changing = chosen
+            try:
+                if whole:
+                    self._forget_given()
+                elif redraw:
+                    self.given[chosen] = False
+                self.stream[chosen] = keys
+                self._draw(chosen)
+            except BaseException:
+                if undo is not None:
+                    undo()
+                    self._changing = None
+                raise
+        self._start_episodes(chosen)
+        self._set_playable(chosen)
+        self._changing = None
+
     def _begin(self, rows: np.ndarray) -> None:
+        """Draws the instances of rows whose keys are set, and puts their states at the start."""
+        self._draw(rows)
+        self._start_episodes(rows)
+
+    def _draw(self, rows: np.ndarray) -> None:
         drawn = rows[~self.given[rows]] if self._some_given else rows
         if len(drawn):
             self._draw_rows(drawn)
+
+    def _draw_rows(self, rows: np.ndarray) -> None:
+        """Draws the instances of these rows."""
+        if self.amends_instances:
+            self.place_instances(rows)
+        self._run(self._launcher.generate(self._table), rows)
+        if self.amends_instances:
+            self.amend_instances(rows)
+
+    def _start_episodes(self, rows: np.ndarray) -> None:
         self._run(self._launcher.restart, rows)
         self._outdate(rows)
 
-    def _outdate(self, rows: np.ndarray) -> None:
-        """What views on demand show of these rows is no longer so."""
-        if rows is self._all:
-            self._all_stale = True
-        elif not self._all_stale and self._launcher.observe is not None:
-            self._stale[rows] = True
-
-    def _make_views(self, rows: np.ndarray) -> None:
-        """Brings the views on demand of these rows up to date, where they are not. A row counts as outdated until its
-        views are made, so an interrupt costs another look and no more."""
-        if self._all_stale:
-            self._stale[:] = True
-            self._all_stale = False
-        due = rows[self._stale[rows]]
-        if len(due):
-            self._run(self._launcher.observe, due)  # type: ignore[arg-type]
-            self._stale[due] = False
-
-    def _draw_rows(self, rows: np.ndarray) -> None:
-        """Draws the instances of these rows; if Python refuses, they keep those that they have."""
-        if not self.amends_instances:
-            self._run(self._launcher.generate(self._table), rows)
-            return
-        drawn, owned = self._with_role(Role.INSTANCE), self.instance_row[rows]
-        before = [getattr(self, f.name)[owned] for f in drawn]
-        try:
-            self.place_instances(rows)
-            self._run(self._launcher.generate(self._table), rows)
-            self.amend_instances(rows)
-        except BaseException:
-            for f, array in zip(drawn, before, strict=True):
-                getattr(self, f.name)[owned] = array
-            raise
-
-    def _begin_recorded(self) -> None:
-        """Begins the episodes on record. Nothing here reads what it has written: interrupted, it is done again from its
-        start, and the record goes last."""
-        rows, keys, told, attributes = self._beginning  # type: ignore[misc]
-        self.stream[rows] = keys
-        self._begin(rows)
-        if told:  # of a step before, or of a reset
-            for name, values in told.items():
-                getattr(self, name)[rows] = values
-            vars(self).update(attributes)
-        self._beginning, self._ready = None, self._all_fresh
-
-    def _record_due(self, chosen: np.ndarray) -> None:
-        """NEXT_STEP: the turn of rows that had ended is the reset of their next episode."""
+    def _begin_due(self, chosen: np.ndarray) -> None:
+        """NEXT_STEP: begins the next episode of the rows that had ended before this step."""
         due = (self.i == DUE).nonzero()[0] if chosen is self._all else chosen[self.i[chosen] == DUE]
-        keys = self.stream.take(due, 0)
-        keys[:, 2] += 1
-        self._ready, self._beginning = False, (due, keys, {}, {})
+        self.stream[due, 2] += 1
+        self._begin(due)
 
-    def _record_ended(self, rows: np.ndarray) -> None:
-        """SAME_STEP: what the ended rows showed last is kept, and their next episode begins."""
+    def _begin_ended(self, rows: np.ndarray) -> None:
+        """SAME_STEP: keeps the last values of the rows that have ended in `final`, and begins their next episode."""
         if self._launcher.observe is not None:
             self._run(self._launcher.observe, rows)
         kept = [*self.observed, *self.info_fields]
@@ -126,89 +149,50 @@ class Episodes(Memory):
             kept.append(self._mask)
         kept += [self.fields[name] for name in self.figure_fields]
         played = self.instance_row[rows]
-        final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
-        told = {name: getattr(self, name)[rows] for name in ("reward", "terminated", "truncated", "done", "illegal")}
-        keys = self.stream.take(rows, 0)
-        keys[:, 2] += 1
-        self._ready, self._beginning = False, (rows, keys, told, {"final": final, "final_rows": rows})
+        self.final = {f.name: getattr(self, f.name)[played if f.role is Role.INSTANCE else rows] for f in kept}
+        self.final_rows = rows
+        of_step = {name: getattr(self, name)[rows] for name in SET_BY_STEP}
+        self.stream[rows, 2] += 1
+        self._begin(rows)
+        for name, values in of_step.items():
+            getattr(self, name)[rows] = values
 
-    def _complete(self, stepped: np.ndarray | None = None) -> None:
-        """After an interrupt or an error in the midst of a step or a reset: does what is left of it, undisturbed.
+    # -- what can be played -------------------------------------------------------------------------------------
 
-        What a step left undone shows in the rows: their next episode is due, or they have ended after a step or more
-        (a row that begins anew in the same step keeps the flags of its end, but has made none). A law of the user's is
-        not asked again here, it may be what was interrupted: the next call begins with it.
-        """
-        with undisturbed():
-            if stepped is not None and self._beginning is None:
-                self._some_ended = True
-                if self._mode == 1 and (self.i[stepped] == DUE).any():
-                    self._record_due(stepped)
-                elif self._mode == 2:
-                    ended = stepped[self.done[stepped] & (self.i[stepped] > 0)]
-                    if len(ended):
-                        self._record_ended(ended)
-                    elif not self.done[stepped].any():
-                        self.final, self.final_rows = {}, self.final_rows[:0]
-            if self._beginning is not None and not self.amends_instances:
-                with suppress(Exception):  # the first error is on its way already
-                    self._begin_recorded()
+    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
+        """Raises unless the world is open and these rows have an episode."""
+        self._refuse_interrupted(rows)
+        if not (self._ready or self._playable[rows].all()):
+            raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
 
-    def _settle(self, rows: Rows) -> np.ndarray:
-        """The named rows, before they are given something else: an unfinished beginning of theirs is let go, that of
-        others is finished first."""
-        if self._closed:
-            self._open()
-        chosen = self._rows(rows)
-        if self._beginning is not None:
-            begun, keys = self._beginning[:2]
-            if np.isin(begun, chosen).all():
-                # What is let go has used its number: a reset without a seed counts on from it.
-                self.stream[begun] = keys
-            else:
-                self._open()
-        return chosen
+    def _refuse_interrupted(self, rows: np.ndarray | slice = slice(None)) -> None:
+        """Raises if the world is closed, or if one of these rows was in a call that did not finish."""
+        self._check_open()
+        if self._interrupted and not self._playable[rows].all():
+            lost = self._all[rows][~self._playable[rows]]
+            raise ResetNeeded(f"reset {name_rows(lost)} first: an interrupt or an error ended a call that changed them")
 
-    def _change_instances(self, given: Any, rows: np.ndarray, whole: bool) -> None:
-        if given is not None:
-            self._adopt(given, rows, whole=whole)
-            return
-        self._lay_instances(self.num_envs)
-        self.given[:] = False
-        self._some_given = False
-        self.instance_row[:] = self._all
-
-    def _instances_kept(self) -> dict[str, Any]:
-        """What `_change_instances` drops, to put it back where a law refuses to draw. Arrays of another count are
-        replaced and not written to, so they need no copy; `_draw_rows` puts values back itself."""
-        own = {f.name: getattr(self, f.name) for f in self._with_role(Role.INSTANCE)}
-        return {
-            **own,
-            "given": self.given.copy(),
-            "instance_row": self.instance_row.copy(),
-            "_some_given": self._some_given,
-            "_num_instances": self._num_instances,
-        }
-
-    def _put_back_instances(self, kept: dict[str, Any]) -> None:
-        """Undoes `_change_instances`."""
-        for name in ("given", "instance_row"):
-            getattr(self, name)[:] = kept.pop(name)
-        vars(self).update(kept)
-        self._table[INSTANCES] = self._num_instances
-        for f in self._with_role(Role.INSTANCE):
-            self._launcher_layout.put(self._table, f.name, kept[f.name])
-        self.laid += 1
-
-    def _open(self) -> None:
+    def _check_open(self) -> None:
+        """Raises if the world is closed. The rows of a call that did not finish lose their episode."""
         if self._closed:
             raise Closed(f"this {type(self).__name__} has been closed")
-        if self._beginning is not None:
-            self._begin_recorded()
+        if self._changing is not None:
+            self._playable[self._changing] = False
+            self._interrupted = True
+            self._ready = False
+            self._changing = None
+
+    def _set_playable(self, rows: np.ndarray) -> None:
+        if not self._ready:
+            self._playable[rows] = True
+            self._ready = bool(self._playable.all())
+            self._interrupted = self._interrupted and not self._ready
+
+    # -- rows and views on demand -------------------------------------------------------------------------------
 
     def own_rows(self, first: int, last: int | None = None) -> np.ndarray:
-        """The numbers of the rows first..last-1, or of one: a slice of the world's own, which its methods take for
-        `rows` without looking at each. For whoever plays single rows in microseconds."""
+        """The rows first..last-1, or one row, as a slice of the world's own array. Methods take it for `rows` without
+        validation, which saves microseconds where single rows are played."""
         return self._all[first : first + 1 if last is None else last]
 
     def _rows(self, rows: Rows) -> np.ndarray:
@@ -218,3 +202,21 @@ class Episodes(Memory):
         if type(rows) is np.ndarray and rows.base is self._all and rows.dtype == np.int64 and rows.ndim == 1:
             return np.ascontiguousarray(rows)
         return read_rows(rows, self.num_envs)
+
+    def _outdate(self, rows: np.ndarray) -> None:
+        """Marks the views on demand of these rows as outdated."""
+        if rows is self._all:
+            self._all_stale = True
+        elif not self._all_stale and self._launcher.observe is not None:
+            self._stale[rows] = True
+
+    def _update_views(self, rows: np.ndarray) -> None:
+        """Computes the outdated views on demand of these rows. The marks are cleared last, so an interrupt only costs a
+        second computation."""
+        if self._all_stale:
+            self._stale[:] = True
+            self._all_stale = False
+        due = rows[self._stale[rows]]
+        if len(due):
+            self._run(self._launcher.observe, due)  # type: ignore[arg-type]
+            self._stale[due] = False

@@ -1,7 +1,7 @@
-"""Every error a user can meet, one family.
+"""All errors of this library, one family.
 
-Each error is a sentence: what was given, where (row, field), what is allowed. All derive from
-`MilkrunError`, and each also from the builtin that a caller who never heard of us would catch.
+Each message is a sentence: what was given, where (row, field), what is allowed. All errors derive from `MilkrunError`,
+and each also from the builtin that a caller expects.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class MilkrunError(Exception):
-    """The root of the family: `except MilkrunError` catches whatever this library raises on purpose."""
+    """The base class: `except MilkrunError` catches every error that this library raises on purpose."""
 
     def __str__(self) -> str:  # KeyError would print the repr of its argument, quotes and all
         return str(self.args[0]) if self.args else ""
@@ -28,15 +28,15 @@ class UnknownWorld(RegistryError):
 
 
 class UnknownName(MilkrunError, KeyError):
-    """A name that is not among those of an environment: an agent, a key of an info."""
+    """An agent or a key of an info that an environment does not have."""
 
 
 class ConfigError(MilkrunError, ValueError):
-    """A configuration key, value, preset, option or mode that cannot be."""
+    """An invalid configuration key, value, preset, option or mode."""
 
 
 class KernelRefused(ConfigError):
-    """A kernel that does not compile, or must not: kernel, file, line, what to write instead."""
+    """A kernel that does not compile, or is not allowed: kernel, file, line, what to write instead."""
 
 
 class MapError(ConfigError):
@@ -48,7 +48,7 @@ class MissingExtra(MilkrunError, ImportError):
 
 
 class RenderError(MilkrunError, RuntimeError):
-    """A picture that this machine cannot make; the text names what to install or to set."""
+    """A picture that this machine cannot render; the text names what to install or to set."""
 
 
 class BadInstance(MilkrunError, ValueError):
@@ -72,7 +72,7 @@ class IllegalAction(MilkrunError, ValueError):
 
 
 class ResetNeeded(MilkrunError, RuntimeError):
-    """A step before the first reset, or of a row that has ended."""
+    """A use of rows that need a reset: before the first one, after an end, after an interrupted call."""
 
 
 class Closed(MilkrunError, RuntimeError):
@@ -80,20 +80,24 @@ class Closed(MilkrunError, RuntimeError):
 
 
 class KernelFault(MilkrunError, RuntimeError):
-    """A kernel does what compiled code would not notice, found by interpreting it: kernel, line, field, row, index."""
+    """An error of a kernel that compiled code would not detect, found by interpreting it: kernel, line, field, row,
+    index."""
 
     def __init__(self, reason: str = "", *, place: str = "", row: int | None = None, field: str = "") -> None:
         where = place if row is None or not place else f"{place}, row {row}"
         super().__init__(f"{where}: {reason}" if where else reason)
-        self.reason, self.place, self.row, self.field = reason, place, row, field
+        self.reason = reason
+        self.place = place
+        self.row = row
+        self.field = field
 
 
 class ShutMask(KernelFault):
-    """A kernel leaves a row that has not ended no allowed action, found by interpreting it."""
+    """A kernel leaves a live row without an allowed action, found by interpreting it."""
 
 
 class WorkerError(MilkrunError, RuntimeError):
-    """An environment in another process died or raised: which worker, its process, how it ended, what it was asked."""
+    """An environment in another process died or raised: worker, process, exit code, command."""
 
     def __init__(
         self,
@@ -106,16 +110,20 @@ class WorkerError(MilkrunError, RuntimeError):
         remote_traceback: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.index, self.pid, self.exit_code = index, pid, exit_code
-        self.command, self.remote_traceback = command, remote_traceback
+        self.index = index
+        self.pid = pid
+        self.exit_code = exit_code
+        self.command = command
+        self.remote_traceback = remote_traceback
 
 
 class WorkerTimeout(MilkrunError, TimeoutError):
-    """Environments in other processes did not answer in time: which are still out, what they were asked."""
+    """Environments in other processes did not answer in time: which ones, and the command."""
 
     def __init__(self, message: str = "", *, indices: Iterable[int] = (), command: str | None = None) -> None:
         super().__init__(message)
-        self.indices, self.command = tuple(indices), command
+        self.indices = tuple(indices)
+        self.command = command
 
 
 class ScaleError(MilkrunError, RuntimeError):
@@ -130,7 +138,9 @@ class ScaleError(MilkrunError, RuntimeError):
         remote_traceback: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.shard, self.row, self.remote_traceback = shard, row, remote_traceback
+        self.shard = shard
+        self.row = row
+        self.remote_traceback = remote_traceback
 
 
 class LinkError(MilkrunError, ConnectionError):
@@ -138,7 +148,7 @@ class LinkError(MilkrunError, ConnectionError):
 
 
 class LinkVersion(LinkError):
-    """The other side speaks another version of the protocol, or another protocol."""
+    """The other side uses another version of the protocol, or another protocol."""
 
 
 class LinkAuth(LinkError):
@@ -146,32 +156,32 @@ class LinkAuth(LinkError):
 
 
 class LinkProtocol(LinkError):
-    """The other side sent what the protocol does not allow."""
+    """The other side sent a message that the protocol does not allow."""
 
 
 class LinkTimeout(LinkError, TimeoutError):
-    """No answer in time; the text names the environments that were waited for, if it was them."""
+    """No answer in time; the text names the environments that did not answer."""
 
 
 def shown(value: Any) -> str:
-    """A value in an error sentence: short, whatever it is."""
+    """The repr of a value for an error message, cut to 200 characters."""
     try:
         text = repr(value)
-    except Exception:  # an integer of thousands of digits; an object that cannot tell
+    except Exception:  # an integer of thousands of digits; an object whose repr fails
         return f"a {type(value).__name__} that cannot be printed"
     return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 SIMILAR = 0.6
-"""The least share of letters in common, as difflib counts them, of a name that is offered. In a word of three letters
-one may be wrong (0.67); two letters that a word of three shares with one of four (0.57) are chance."""
+"""The least similarity, as difflib computes it, of a name that is suggested. One wrong letter of three gives 0.67; two
+letters that a word of three shares with one of four (0.57) are chance."""
 
 
 def did_you_mean(word: str, known: Iterable[str], most: int = 3, listed: bool = False) -> str:
-    """The tail of an error sentence that offers up to `most` close names, or those of which `word` is a part, or lists
-    the few there are, unless the sentence has `listed` them. `word` may have the quotes that `shown` puts around it."""
+    """The end of an error message: up to `most` similar names, or those that contain `word`, or a list of all if they
+    are few and not `listed` already. `word` may have the quotes of `shown`."""
     names, word = sorted(known), word.strip("'").lower()
-    # Letters that all ids share make none of them close; among equally close ones they decide.
+    # Without namespace and version, which all ids share; among equally similar names the whole name decides.
     shares = {name: (_share(_own_part(word), _own_part(name.lower())), _share(word, name.lower())) for name in names}
     near = [name for name in names if shares[name][0] >= SIMILAR]
     close = sorted(near, key=lambda name: shares[name], reverse=True)
@@ -190,14 +200,14 @@ def _own_part(name: str) -> str:
 
 
 def no_such_field(owner: str, name: str, known: Iterable[str], place: str) -> str:
-    """The sentence of a kernel that asks for a field its world does not declare; `place` is its file:line."""
+    """The message about a kernel that uses a field its world does not declare; `place` is its file:line."""
     meant = did_you_mean(name, known, most=1).replace("; ", ": ", 1)
     return f"{owner} has no field {name!r}{meant}" + (f" ({place})" if place else "")
 
 
 def missing_extra(package: str, extra: str) -> MissingExtra:
-    """The error to raise when `package` cannot be imported and `extra` would bring it. Milkrun is on no package index,
-    so the command is that of a checkout."""
+    """The error for a `package` that cannot be imported, naming the `extra` that installs it. Milkrun is on no package
+    index, so the command is that of a checkout."""
     return MissingExtra(
         f'this needs {package}, which is not installed: pip install -e ".[{extra}]" in your checkout of Milkrun'
     )

@@ -1,8 +1,8 @@
-"""Field: one declared array of a world, and the words a world declares it with.
+"""Field: one declared array of a world, and the functions that declare it.
 
-A world says each array once, as a class attribute. Allocation, the record `w` that kernels see, Gymnasium
-spaces, TorchRL specs, TensorDict keys and the table in the docs are all derived from these declarations, so
-nobody writes a shape twice. The first axis of every field is the row and is never written.
+A world declares each array once, as a class attribute. Allocation, the record `w` that kernels see, Gymnasium
+spaces, TorchRL specs, TensorDict keys and the table in the docs are derived from these declarations, so no
+shape is written twice. The first axis of every field is the row and is never written.
 
     locs        = instance(float32, "N", 2, doc="coordinates; node 0 is the depot")
     load        = state(int32, low=0, doc="units on the truck")
@@ -30,41 +30,41 @@ int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, 
 uint8 = np.dtype(np.uint8)
 float32, float64 = np.dtype(np.float32), np.dtype(np.float64)
 TYPES = tuple(t.name for t in (bool_, int8, int16, int32, int64, uint8, float32, float64))
-"""What fields may hold; work space, which no binding shows, may also hold uint32."""
+"""The dtypes of fields; scratch, which no binding shows, may also be uint32."""
 
 
 class Role(Enum):
-    """What a field is to the world."""
+    """The role of a field in the world."""
 
     INSTANCE = "instance"  # the problem: constant through an episode
     STATE = "state"  # what a step changes
     MASK = "mask"  # what an agent may do, True = allowed
-    VIEW = "view"  # computed for somebody to look at, never read back by the dynamics
-    KEY = "key"  # who a row is: its random stream and the instance row it plays; constant through an episode
+    VIEW = "view"  # computed for agents and reports, never read back by the dynamics
+    KEY = "key"  # the identity of a row: its random stream and its instance row; constant through an episode
     CONSTANT = "constant"  # a number or table of the configuration that kernels read; one a world, no row axis
     SCRATCH = "scratch"  # work space of a thread; no row axis, contents mean nothing between calls
 
 
 @dataclass(frozen=True)
 class Field:
-    """One declared array. Made by the functions below, never by hand."""
+    """One declared array, made by the functions below."""
 
     role: Role
     dtype: np.dtype
     dims: tuple[str | int, ...] = ()
     doc: str = ""
-    low: float | str | None = None  # a number, or the name of a size, also with a minus before it
+    low: float | str | None = None  # a number, or the name of a size, with a minus for its negative
     high: float | str | None = None
     index: str | None = None  # the values are 0..size-1 of this name: Discrete on the numpy side
     hidden: bool = False  # needed for stepping, but no agent may see it
     observed: bool | None = None  # None: by the rule of the contract (`observed_fields`)
     column: bool = False  # TorchRL shows it as (*batch, 1)
-    tally: bool = False  # kept for reports; the dynamics never decide by it, so functional stepping drops it
-    in_info: bool = False  # a view that the info of every step has, not only that of the last
-    on_demand: bool = False  # a view computed by the `observe` kernel, only when somebody looks
-    feature: bool = False  # an observed view made of the raw fields; TorchRL shows those, and this only when asked
+    tally: bool = False  # for reports; the dynamics never depend on it, so functional stepping drops it
+    in_info: bool = False  # a view that the info of every step has, not only that of an end
+    on_demand: bool = False  # a view that the kernel `observe` computes when `World.observe` is called
+    feature: bool = False  # an observed view of the raw fields; TorchRL shows those, and this on request
     primary: bool = False  # the view that is the whole observation under layout "view"
-    remade: bool = False  # a mask that a step writes whole, reading none of it: functional stepping does not copy it
+    remade: bool = False  # a mask that a step overwrites without reading it: functional stepping does not copy it
     strided: bool = False  # may lie in foreign memory: kernels must not assume it is contiguous
     limit: bool = False  # +inf is a legal value and means "no limit"; then it is not an observation
     name: str = ""
@@ -98,23 +98,23 @@ def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
 
 def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[str, Any]) -> Field:
     if options.get("tally"):
-        options.setdefault("observed", False)  # functional stepping drops it, so no agent may count on it
-    with suppress(TypeError):  # refused where the field has a name
+        options.setdefault("observed", False)  # functional stepping drops it
+    with suppress(TypeError):  # refused by `_typed`, which knows the name
         dtype = np.dtype(dtype)
     return Field(role, dtype, dims, **options)
 
 
 def _typed(owner: str, f: Field) -> Field:
-    """The field, if its type is one."""
+    """The field, if its dtype is one of TYPES."""
     if not isinstance(f.dtype, np.dtype):
         raise ConfigError(
-            f"{owner}the field {f.name!r} is of the type {f.dtype!r}, which is none: there are {', '.join(TYPES)}"
+            f"{owner}the field {f.name!r} has the unknown type {f.dtype!r}: it must be one of {', '.join(TYPES)}"
         )
     return f
 
 
 def instance(dtype: Any, *dims: str | int, **options: Any) -> Any:
-    """A field of the problem: made by a generator or a file, constant through an episode."""
+    """A field of the problem, from a generator or a file, constant through an episode."""
     return _field(Role.INSTANCE, dtype, dims, options)
 
 
@@ -140,23 +140,23 @@ def view(dtype: Any, *dims: str | int, **options: Any) -> Any:
 
 
 def key(dtype: Any, *dims: str | int, **options: Any) -> Any:
-    """A field that says who a row is. The contract declares them; worlds need none of their own."""
+    """A field that identifies a row. `World` declares them; its subclasses need none."""
     return _field(Role.KEY, dtype, dims, {"hidden": True, **options})
 
 
 def constant(dtype: Any, *dims: str | int, **options: Any) -> Any:
     """A number of the configuration, or with dimensions a table that all rows read (a map). Kernels read it through
-    `w`, so no value of it causes a compile."""
+    `w`, so a new value needs no compile."""
     return _field(Role.CONSTANT, dtype, dims, options)
 
 
 def scratch(dtype: Any, *dims: str | int, **options: Any) -> Any:
-    """Work space that belongs to a thread (kernels allocate nothing)."""
+    """Work space of a thread (kernels allocate nothing)."""
     return _field(Role.SCRATCH, dtype, dims, options)
 
 
 def declared_fields(cls: type) -> dict[str, Field]:
-    """All fields of a world class in declaration order: its own first, the contract's (the root's) last."""
+    """All fields of a world class in declaration order, those of `World` last."""
     found: dict[str, Field] = {}
     declaring = [c for c in cls.__mro__ if any(isinstance(v, Field) for v in vars(c).values())]
     root = declaring[-1] if declaring else None
@@ -164,32 +164,32 @@ def declared_fields(cls: type) -> dict[str, Field]:
         for name, value in vars(c).items():
             if isinstance(value, Field):
                 if c is root and name in found:
-                    continue  # a world may declare a field of the contract anew, e.g. to describe it better
+                    continue  # a subclass may declare a field of `World` again, e.g. to describe it better
                 found[name] = _typed(f"{cls.__name__}: ", value if value.name == name else replace(value, name=name))
     return found
 
 
 def named(declared: Mapping[str, Any]) -> dict[str, Field]:
-    """Declarations that stand outside a class, for kernels that are no world's, each with its name."""
+    """Named fields from declarations outside a class, for kernels that belong to no world."""
     return {name: _typed("", replace(f, name=name)) for name, f in declared.items()}
 
 
 def is_finite(f: Field, config: Any) -> bool:
-    """Whether a field can be shown as finite numbers: a limit that the configuration does not set is infinite."""
+    """Whether the values of a field are finite: a limit that the configuration does not set is infinite."""
     value = getattr(config, f.name, None)
     return not f.limit or (value is not None and math.isfinite(value))
 
 
 def observed_fields(fields: dict[str, Field], sizes: dict[str, int]) -> list[Field]:
-    """What the agent gets: the views declared observed if there are any, else every instance and state field
-    that is neither hidden nor declared unobserved nor switched off. The mask comes on top, in the bindings."""
+    """The observation: the views declared observed if there are any, else every instance and state field that is
+    neither hidden nor declared unobserved nor switched off. Bindings add the mask."""
     present = [f for f in fields.values() if f.per_row and 0 not in f.shape(sizes)]
     views = [f for f in present if f.role is Role.VIEW and f.observed]
     return views or raw_fields(fields, sizes)
 
 
 def mask_field(fields: Mapping[str, Field], sizes: dict[str, int]) -> Field | None:
-    """The mask, where there is one; of size 0, as where actions are numbers, it is none."""
+    """The mask, or None; a mask of size 0, as where actions are numbers, counts as none."""
     f = fields.get("action_mask")
     return f if f is not None and 0 not in f.shape(sizes) else None
 

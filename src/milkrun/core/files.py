@@ -1,6 +1,6 @@
-"""Files of text as people write them: read and written with errors that name the file, and what counts as a number.
+"""Reads and writes text files, with errors that name the file, and defines what counts as a number.
 
-Readers of formats (instances, maps, solutions) stand on this; nothing here knows a format.
+Readers of formats (instances, maps, solutions) use this; no format is known here.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_own(path: Path, most: int) -> bytes:
 
 
 def file_name(text: str) -> str:
-    """Text of a file, the id of a world or the name of a policy as the name of a file in a folder: no separators, no
+    """A text, such as the id of a world or the name of a policy, as the name of a file in a folder: no separators, no
     leading dot, at most 100 characters."""
     return re.sub(r"[^\w.+=-]+", "_", text).lstrip(".")[:100] or "_"
 
@@ -69,26 +69,26 @@ def write_bytes(path: str | os.PathLike[str], raw: bytes) -> None:
 
 
 def write_csv(path: str | os.PathLike[str], names: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:
-    """A table under its names."""
+    """Writes a table with a header line of names."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows([names, *lines])
     write_bytes(path, text.getvalue().encode())
 
 
 def decoded(raw: bytes) -> str:
-    """The text of a file of any age, its lines ended by newlines."""
+    """The text of a file, in UTF-8 or Latin-1, with newlines as line ends."""
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
-        text = raw.decode("latin-1")  # names in old comments; in a number it is refused there
+        text = raw.decode("latin-1")  # for comments in old files; readers of numbers refuse it
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def short(word: str) -> str:
-    """A word of a file in an error sentence."""
+    """A word of a file for an error message, cut to 40 characters."""
     return repr(word if len(word) <= 40 else word[:37] + "...")
 
 
 def as_written(value: float) -> str:
-    """The shortest decimal that reads back as this number."""
+    """The shortest decimal that is read back as this number."""
     return str(int(value)) if value == int(value) else repr(float(value))

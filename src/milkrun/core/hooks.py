@@ -1,8 +1,7 @@
-"""Which kernels a world plays: the statement `CVRP.bind(generate=generate, reset=reset, step=step)` below its kernels.
+"""Binds kernels to world classes: `CVRP.bind(generate=generate, reset=reset, step=step)` below the kernels.
 
-A kernel is never found by its name. A class plays what it bound itself, else what its base bound; whatever leaves a
-doubt is refused by name: two bases that disagree, a kernel called `step` that nobody bound, a binding that comes after
-the world was compiled.
+A kernel is never looked up by its name. A class uses the kernels that it has bound, else those of its base. Ambiguous
+cases are errors: two bases that disagree, an unbound kernel named `step`, a binding after the world was compiled.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ HOOKS = {
     "generate": ("w", "b"),  # draws the instance of row b
     "reset": ("w", "b"),  # puts its state at the start, mask included
     "step": ("w", "b", "action"),  # plays one allowed action
-    "settle": ("w", "b"),  # of a world on an engine: what came of the step, once the engine has moved the row
-    "legal": ("w", "b", "action"),  # whether an action may be played, where the mask is not all of the rule
-    "idle": ("w", "b", "action"),  # what happens instead of an illegal action; without it nothing
-    "update_views": ("w", "b"),  # computes the views that are due after every reset and step
-    "observe": ("w", "b"),  # computes the views declared on_demand, when somebody asks for them
-    "prefetch": ("w", "b", "action"),  # asks for the memory that a step will read; for speed alone
-    "derive_mask": ("w", "b"),  # writes the mask of a live row from its state alone, to judge that of a saved state
-    "fault": ("w", "b"),  # why a state from outside cannot be, a number of the class's `faults`; 0 if it can
+    "settle": ("w", "b"),  # of a world on an engine: the outcome of the step, after the engine has moved the row
+    "legal": ("w", "b", "action"),  # whether an action is allowed, where the mask is not the whole rule
+    "idle": ("w", "b", "action"),  # replaces an illegal action; by default a no-op
+    "update_views": ("w", "b"),  # computes views after every reset and step
+    "observe": ("w", "b"),  # computes the views declared on_demand, when `World.observe` is called
+    "prefetch": ("w", "b", "action"),  # prefetches the memory that a step will read; for speed alone
+    "derive_mask": ("w", "b"),  # writes the mask of a live row from its state alone, to validate saved states
+    "fault": ("w", "b"),  # the code of the rule that a state breaks, a key of the class's `faults`, or 0
 }
 REQUIRED = ("generate", "reset", "step")
 
-_bound: set[Any] = set()  # every kernel that some class has bound
+_bound: set[Any] = set()  # all bound kernels of all classes
 
 
 def bind(cls: type, kernels: Mapping[str, Any]) -> None:
-    """Makes `kernels`, by hook, those of a world class and of its subclasses that bind none of their own."""
+    """Sets the kernels of a world class, by hook, and of its subclasses that bind none of their own."""
     own: dict[str, Any] = vars(cls).get("_kernels", {})
     for hook, function in kernels.items():
         if hook not in HOOKS:
@@ -41,14 +40,14 @@ def bind(cls: type, kernels: Mapping[str, Any]) -> None:
         if own.get(hook, function) is not function:
             raise ConfigError(f"{cls.__name__} has bound {hook!r} already, to {_place(own[hook])}")
     for c in (cls, *_subclasses(cls)):
-        if vars(c).get("_compiled") is not None or vars(c).get("_interpreted") is not None:
+        if vars(c).get("_launchers"):
             raise ConfigError(f"{cls.__name__}.bind comes too late: a {c.__name__} has been made already")
     cls._kernels = {**own, **kernels}  # type: ignore[attr-defined]
     _bound.update(kernels.values())
 
 
 def kernels_of(cls: type) -> dict[str, Any]:
-    """The kernels that a world class plays, by hook."""
+    """The kernels of a world class, by hook."""
     found: dict[str, Any] = {}
     owner: dict[str, type] = {}
     for c in cls.__mro__:
@@ -60,7 +59,7 @@ def kernels_of(cls: type) -> dict[str, Any]:
                     f"{cls.__name__} inherits the kernel {hook!r} from {owner[hook].__name__} and from "
                     f"{c.__name__}: say which by {cls.__name__}.bind({hook}=...)"
                 )
-    # `derive_mask` writes what `reset` and `step` leave as mask: a class that rebinds one of these may mask otherwise.
+    # `derive_mask` repeats the mask of `reset` and `step`: a class that rebinds one of these may mask differently.
     masks = owner.get("derive_mask")
     if masks and any(
         owner[hook] is not masks and issubclass(owner[hook], masks) for hook in ("reset", "step") if hook in owner
@@ -70,18 +69,18 @@ def kernels_of(cls: type) -> dict[str, Any]:
 
 
 def playable(cls: type) -> dict[str, Any]:
-    """The same, for a class of which a world is to be made: refused where a kernel is missing or was forgotten."""
+    """The kernels of a class that is instantiated; raises ConfigError if one is missing or was not bound."""
     found = kernels_of(cls)
     for c in cls.__mro__:
-        _refuse_forgotten(c)
+        _refuse_unbound(c)
     if missing := [hook for hook in REQUIRED if hook not in found]:
         statement = f"{cls.__name__}.bind({', '.join(f'{hook}={hook}' for hook in REQUIRED)})"
         raise ConfigError(f"{cls.__name__} has no kernel {missing[0]!r}: write {statement} below its kernels")
     return found
 
 
-def _refuse_forgotten(cls: type) -> None:
-    """A kernel beside a class that has the name of a hook was meant to be played by somebody."""
+def _refuse_unbound(cls: type) -> None:
+    """Raises ConfigError for an unbound kernel in the module of a class that has the name of a hook."""
     for hook in HOOKS:
         function: Any = getattr(sys.modules.get(cls.__module__), hook, None)
         if hasattr(function, "py_func") and function.py_func.__module__ == cls.__module__ and function not in _bound:
@@ -92,7 +91,7 @@ def _refuse_forgotten(cls: type) -> None:
 
 
 def require_kernel(user: str, function: Any, parameters: tuple[str, ...]) -> None:
-    """Raises ConfigError unless this is a @kernel of so many parameters."""
+    """Raises ConfigError unless this is a @kernel with as many parameters."""
     if not hasattr(function, "py_func"):
         named = f"{function.__name__} ({_place(function)})" if hasattr(function, "__code__") else repr(function)
         raise ConfigError(f"{user}: {named} is not a @kernel")

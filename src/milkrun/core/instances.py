@@ -1,4 +1,4 @@
-"""What a caller gives as an instance or a saved state is read, checked field by field and refused with row and reason.
+"""Reads instances and saved states from a caller, validates them field by field, and refuses them with row and reason.
 
 Nothing here writes into a world; a refused instance leaves it as it was.
 """
@@ -16,8 +16,8 @@ from milkrun.core.errors import BadInstance, ShapeError, did_you_mean
 from milkrun.core.fields import Field, Role
 
 
-class Judge(Protocol):
-    """What reading needs of a world: its declarations, and its own say on what they cannot express."""
+class InstanceRules(Protocol):
+    """What a world declares of its instances, and the rules that a declaration cannot express."""
 
     fields: ClassVar[dict[str, Field]]
     action: ClassVar[Action]
@@ -25,11 +25,16 @@ class Judge(Protocol):
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]: ...
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None: ...
+    def _with_role(self, *roles: Role) -> list[Field]: ...
+
+
+class StateRules(InstanceRules, Protocol):
+    """The same of the states of its rows."""
+
     def check_states(self, arrays: dict[str, np.ndarray]) -> None: ...
     def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None: ...
     @property
     def faults(self) -> Mapping[int, tuple[str, str]]: ...
-    def _with_role(self, *roles: Role) -> list[Field]: ...
 
 
 class Given(NamedTuple):
@@ -39,8 +44,8 @@ class Given(NamedTuple):
     instance_row: np.ndarray | None
 
 
-def read_instances(world: Judge, instance: Mapping[str, Any], rows: int) -> Given:
-    """Checks what was given for `rows` state rows of `world`."""
+def read_instances(world: InstanceRules, instance: Mapping[str, Any], rows: int) -> Given:
+    """Validates an instance given for `rows` state rows of `world`."""
     if not isinstance(instance, Mapping) and not hasattr(instance, "keys"):
         raise ShapeError(f"an instance is a mapping of field names to arrays, not a {type(instance).__name__}")
     values = {str(k): _with_rows(str(k), instance[k]) for k in list(instance.keys())}
@@ -61,14 +66,14 @@ def read_instances(world: Judge, instance: Mapping[str, Any], rows: int) -> Give
 
 
 def instances_of(world: Any, rows: Any = slice(None)) -> dict[str, np.ndarray]:
-    """What rows play, as `reset(instance=...)` takes it: the instance fields that the world has, a row each."""
+    """The instances that rows play, one a row, as `reset(instance=...)` takes them."""
     owners = world.instance_row[rows]
     found = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role is Role.INSTANCE}
     return {name: array[owners] for name, array in found.items() if 0 not in array.shape}
 
 
 def padded(world: Any, name: str, array: np.ndarray, rest: Any = 0) -> np.ndarray:
-    """A field of one instance at the size of the world; `rest` stands where the instance ends."""
+    """A field of one instance, padded with `rest` to the size of the world."""
     shape = world.fields[name].shape(world.sizes)
     if array.ndim != len(shape) or any(have > want for have, want in zip(array.shape, shape, strict=True)):
         raise ShapeError(f"{name} of an instance has the shape {array.shape}; at most {shape} fits")
@@ -77,9 +82,9 @@ def padded(world: Any, name: str, array: np.ndarray, rest: Any = 0) -> np.ndarra
     return whole
 
 
-def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
-    """What `state_dict` saved of `rows` rows: (fields of the rows, their instances), of right shape and dtype, the
-    instances within their bounds."""
+def read_saved(world: InstanceRules, saved: Any, rows: int) -> tuple[dict[str, np.ndarray], Given]:
+    """Reads what `state_dict` saved of `rows` rows: (fields of the rows, their instances). Validates shapes, dtypes and
+    the bounds of instances."""
     if not isinstance(saved, Mapping):
         raise ShapeError(f"a saved state is a mapping of field names to arrays, not a {type(saved).__name__}")
     fields = world._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
@@ -97,9 +102,9 @@ def read_saved(world: Judge, saved: Any, rows: int) -> tuple[dict[str, np.ndarra
     return arrays, Given({f.name: arrays.pop(f.name) for f in own}, owner)
 
 
-def check_saved(world: Judge, arrays: dict[str, np.ndarray], given: Given, known: bool = False) -> None:
-    """Refuses rows as `read_saved` gives them that cannot be: instances (unless they are `known`), then the states
-    under them, by their bounds, by `check_states`, by the kernel `fault`."""
+def check_saved(world: StateRules, arrays: dict[str, np.ndarray], given: Given, known: bool = False) -> None:
+    """Refuses impossible rows, as `read_saved` returns them: instances (unless they are `known`), then the states that
+    play them, by their bounds, by `check_states`, by the kernel `fault`."""
     if not known:
         world.check_instances(given.arrays)
     played = {
@@ -111,7 +116,7 @@ def check_saved(world: Judge, arrays: dict[str, np.ndarray], given: Given, known
 
 
 def _check_outcome(arrays: dict[str, np.ndarray]) -> None:
-    """Refuses what no step leaves behind: a reward that is no number, flags that contradict each other."""
+    """Refuses what no step can leave: a reward that is not finite, flags that contradict each other."""
     for name in ("reward", "reward_exact"):
         if name in arrays:
             refuse_where(name, arrays[name], ~np.isfinite(arrays[name]), "must be finite")
@@ -119,12 +124,12 @@ def _check_outcome(arrays: dict[str, np.ndarray]) -> None:
     refuse_where("done", arrays["done"], wrong, "must be terminated or truncated")
 
 
-def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
-    """Refuses rows that break what is declared. `arrays` has fields of these rows, of right shape and dtype, of
-    instance fields what each row plays.
+def check_rows(world: InstanceRules, arrays: dict[str, np.ndarray]) -> None:
+    """Refuses rows that break what is declared. `arrays` has fields of these rows, of right shape and dtype; instance
+    fields have what each row plays.
 
-    States lie within their declared bounds, streams are not negative, and rows that go on have an allowed action for
-    every agent. Kernels index with all of this.
+    States lie within their declared bounds, streams are not negative, and live rows have an allowed action for every
+    agent. Kernels use all of these as indices.
     """
     for name, array in arrays.items():
         f = world.fields[name]
@@ -138,30 +143,29 @@ def check_rows(world: Judge, arrays: dict[str, np.ndarray]) -> None:
             check_mask(name, array, world.action.nvec(world.sizes), live)
 
 
-def not_told(cls: type, code: int) -> str:
-    """The tail of a sentence on a number of the kernel `fault` that its class does not list."""
+def unlisted_fault(cls: type, code: int) -> str:
+    """The end of a sentence about a code of the kernel `fault` that its class does not list."""
     return f"which {cls.__name__}.faults does not list: write faults = {{{code}: (field, rule), ...}}"
 
 
-def refuse_fault(world: Judge, row: int, code: int, value_of: Callable[[str], np.ndarray]) -> NoReturn:
-    """Raises BadInstance for a row whose state the kernel `fault` refused by a number of the class's `faults`;
-    `value_of` gives a field of that row. A field in braces stands for its value."""
+def refuse_fault(world: StateRules, row: int, code: int, value_of: Callable[[str], np.ndarray]) -> NoReturn:
+    """Raises BadInstance for a row whose state the kernel `fault` refused with this code. `value_of` gives a field of
+    that row; a field in braces in the class's `faults` stands for its value."""
 
-    def said(name: str) -> str:
+    def shown(name: str) -> str:
         return str(value_of(name).tolist())
 
     if code not in world.faults:
-        raise BadInstance(
-            f"row {row}: its state cannot be: the kernel `fault` returns {code}, {not_told(type(world), code)}"
-        )
+        unlisted = unlisted_fault(type(world), code)
+        raise BadInstance(f"row {row}: its state is impossible: the kernel `fault` returns {code}, {unlisted}")
     name, rule = world.faults[code]
-    rule = re.sub(r"\{(\w+)\}", lambda found: said(found[1]), rule)
-    value = f" = {said(name)}" if not world.fields[name].dims else ""
+    rule = re.sub(r"\{(\w+)\}", lambda found: shown(found[1]), rule)
+    value = f" = {shown(name)}" if not world.fields[name].dims else ""
     raise BadInstance(f"row {row}: {name}{value}: {rule}")
 
 
 def check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.ndarray) -> None:
-    """Raises BadInstance for the first row that goes on and leaves one of its agents nothing to do."""
+    """Raises BadInstance for the first live row in which an agent has no allowed action."""
     first = 0
     for agent, n in enumerate(choices):
         closed = live & ~array[:, first : first + n].any(axis=1)
@@ -169,13 +173,13 @@ def check_mask(name: str, array: np.ndarray, choices: Iterable[int], live: np.nd
             at = f"{name}[{first}:{first + n}]" if n < array.shape[1] else name
             raise BadInstance(
                 f"row {int(np.flatnonzero(closed)[0])}: {at} is all False: agent {agent} of a row that "
-                f"has not ended must be allowed something"
+                f"has not ended needs an allowed action"
             )
         first += n
 
 
 def owners_of(owner: Any, rows: int, count: int) -> np.ndarray:
-    """Which of `count` instances each of the rows plays."""
+    """The index of the instance that each row plays, of `count` instances."""
     array = _with_rows("instance_row", owner)
     if array.shape != (rows,) or array.dtype.kind not in "iu":
         raise ShapeError(f"instance_row must be {rows} integers, one a row, not {array.dtype} of shape {array.shape}")
@@ -186,7 +190,7 @@ def owners_of(owner: Any, rows: int, count: int) -> np.ndarray:
 
 
 def as_array(name: str, value: Any) -> np.ndarray:
-    """What numpy makes of a value, or an error of ours."""
+    """`np.asarray`, with a ShapeError for what numpy refuses."""
     try:
         return np.asarray(value)
     except Exception as e:
@@ -242,6 +246,6 @@ def refuse(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
 
 
 def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> None:
-    """The same, if anything is wrong."""
+    """`refuse`, if any element is wrong."""
     if wrong.any():
         refuse(name, array, wrong, rule)

@@ -1,9 +1,9 @@
-"""Interrupts that wait: a signal that arrives while something must be done whole is delivered when it is done.
+"""Deferred signals: a signal that arrives inside `undisturbed` is delivered at its end.
 
 A Python signal handler runs between any two bytecodes of the main thread and mostly raises: KeyboardInterrupt for
-Ctrl-C, whatever a user's alarm likes. Inside numba's compiler such an exception is swallowed by a C callback or leaves
-half an object behind, between two writes that belong together it leaves a world that never was, and in the midst of a
-message it leaves a pipe that nobody can read any more.
+Ctrl-C, any exception for a user's alarm. Inside numba's compiler such an exception is swallowed by a C callback or
+leaves half an object; between an array and its entry in the table of the kernels it leaves a dangling address; inside a
+message it leaves a pipe out of step. Elsewhere an interrupt is allowed to end a call: see `episodes`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-try:  # what the functions of `signal` call: their enums take ten times as long
+try:  # the functions behind those of `signal`, whose conversion to enums takes ten times as long
     from _signal import getsignal, raise_signal  # type: ignore[import-not-found]
     from _signal import signal as set_handler
 except ImportError:
@@ -25,39 +25,40 @@ WAITING = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-"""The signals that people give handlers in Python to."""
+"""The signals that usually have handlers in Python."""
 KEYBOARD = (int(signal.SIGINT),)
-"""Ctrl-C alone, for what is too short and too frequent to ask for all of them."""
+"""Ctrl-C alone, for blocks that are short and frequent."""
 
 
 class undisturbed:
-    """Within it no Python handler of these signals runs; those that were called for run when it ends.
+    """A block in which no Python handler of these signals runs; pending ones run at its end.
 
-    Only for what ends by itself: the block cannot be broken off. Blocking signals would not do: the system hands a
-    blocked one to another thread, and Python still runs the handler in the main thread. Other threads run no handlers,
-    so there it does nothing. It takes some microseconds.
+    The block cannot be interrupted, so it must end by itself. Blocking the signals would not help: the system delivers
+    a blocked one to another thread, and Python still runs the handler in the main thread. Other threads run no
+    handlers; there the block does nothing. It takes some microseconds.
     """
 
-    __slots__ = ("_called", "_handlers", "_signals")
+    __slots__ = ("_handlers", "_pending", "_signals")
 
     _handlers: dict[int, Callable[..., Any]]
-    _called: list[int]
+    _pending: list[int]
 
     def __init__(self, signals: tuple[int, ...] = WAITING) -> None:
         self._signals = signals
 
     def __enter__(self) -> None:
-        self._handlers, self._called = {}, []
+        self._handlers = {}
+        self._pending = []
         if threading.get_ident() != threading.main_thread().ident:
             return
         try:
             for number in self._signals:
                 handler = getsignal(number)
                 if callable(handler):
-                    # kept before it is replaced: an interrupt in between finds it here, and puts it back
+                    # stored before it is replaced, so that an interrupt in between restores it
                     self._handlers[number] = handler
-                    set_handler(number, self._wait)
-        except ValueError:  # an interpreter inside another program, which has no say in signals
+                    set_handler(number, self._defer)
+        except ValueError:  # an embedded interpreter must not set signal handlers
             self._handlers.clear()
         except BaseException:
             self._end()
@@ -66,16 +67,16 @@ class undisturbed:
     def __exit__(self, *error: object) -> None:
         self._end()
 
-    def _wait(self, number: int, frame: Any) -> None:
-        self._called.append(number)
+    def _defer(self, number: int, frame: Any) -> None:
+        self._pending.append(number)
 
     def _end(self) -> None:
-        """Puts all handlers back, then delivers; each step is taken also if the one before it raises."""
+        """Restores all handlers, then delivers; each step runs even if the one before it raises."""
         try:
             if self._handlers:
                 set_handler(*self._handlers.popitem())
-            elif self._called:
-                raise_signal(self._called.pop(0))
+            elif self._pending:
+                raise_signal(self._pending.pop(0))
         finally:
-            if self._handlers or self._called:
+            if self._handlers or self._pending:
                 self._end()

@@ -1,4 +1,4 @@
-"""@kernel: plain scalar functions of one row as compiled code, and the words of that code that Python lacks."""
+"""`@kernel`: plain scalar functions of one row as compiled code, and intrinsics for what Python lacks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from inspect import signature
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
@@ -19,20 +20,19 @@ from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
-from milkrun.core.interpreter.arrays import Array, Turn, memory_at
-from milkrun.core.interpreter.numbers import UInt64
+from milkrun.core.interpreter.checked_array import ActiveRow, CheckedArray, memory_at
 
 KERNEL_OPTIONS: dict[str, Any] = {"_nrt": False, "error_model": "numpy", "nogil": True}
 """Kernels allocate nothing, so numba's reference counting is off (a third faster); x/0 follows IEEE."""
 
 TRIED = (0, 61), (0, 68)
-"""The first and the last version of numba for which kernels are known to work as parts."""
+"""The first and the last version of numba for which kernels are tested as parts."""
 
 
 def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) -> Any:
-    """Marks a plain scalar function of one row as compiled code. It may call other kernels and must not allocate.
+    """Compiles a plain scalar function of one row. It may call other kernels and must not allocate.
 
-    `inline=True` puts it into its callers whatever the compiler thinks: for small ones in the innermost loops.
+    `inline=True` forces inlining into its callers: for small kernels in the innermost loops.
     """
     if function is None:
         return lambda f: kernel(f, inline=inline)
@@ -41,11 +41,11 @@ def kernel(function: Callable[..., Any] | None = None, *, inline: bool = False) 
 
 
 class Kernel(CPUDispatcher):
-    """A function that compiled code calls. It is made as a part of the entries that run it, which is twice as fast and
-    more (`core/parts.py`, `python -m bench --only compiling`), or as numba makes functions, where parts cannot be.
+    """A function that compiled code calls.
 
-    There is one version for all whole numbers: numba would make one for each constant and each width that a caller
-    passes.
+    It is compiled as a part of the entries that run it (`core/parts.py`), which halves their compile time
+    (`python -m bench --only compiling`), or as an ordinary function of numba where `part_compiler` is None. One version
+    serves all integer types: numba would compile one for each constant and each width of an argument.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Kernel(CPUDispatcher):
         super().__init__(function, locals or {}, options, compiler or Compiler)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """From Python, at the prompt or in a test: through a compiled function that calls it."""
+        """Calls it from Python, at the prompt or in a test, through a compiled function."""
         given = signature(self.py_func).bind(*args, **named)
         given.apply_defaults()
         return self._from_python(*given.args)
@@ -71,7 +71,7 @@ class Kernel(CPUDispatcher):
         return super().get_call_template([_plain(a) for a in args], {name: _plain(a) for name, a in kws.items()})
 
     def add_overload(self, compiled: Any) -> None:
-        """A part is known to compiled callers only: there is no machine code that Python could call."""
+        """A part is registered for compiled callers only: it has no machine code that Python could call."""
         if self.is_part:
             self.overloads[tuple(compiled.signature.args)] = compiled
         else:
@@ -79,7 +79,7 @@ class Kernel(CPUDispatcher):
 
 
 def _plain(kind: types.Type) -> types.Type:
-    """The type a kernel is made for: int64 for all whole numbers that fit."""
+    """The type a kernel is compiled for: int64 for all integers that fit."""
     kind = types.unliteral(kind)
     # uint64 is left alone: as int64 its shifts, divisions and comparisons would have a sign.
     return types.int64 if isinstance(kind, types.Integer) and kind.bitwidth < 64 else kind
@@ -87,8 +87,11 @@ def _plain(kind: types.Type) -> types.Type:
 
 @cache
 def part_compiler() -> type | None:
-    """What makes parts; None with MILKRUN_PLAIN_NJIT=1, and where numba's inside is not as in the versions tried: a
-    class is missing, or a kernel made as a part fails. Then all is the same, and the first use of a world slower."""
+    """The compiler of parts, or None: then kernels are ordinary functions of numba, and only compiling is slower.
+
+    It is None with MILKRUN_PLAIN_NJIT=1, where a class of numba is missing, and where, in a version that is not in
+    TRIED, a small kernel fails as a part.
+    """
     if os.environ.get("MILKRUN_PLAIN_NJIT", "0") != "0":
         return None
     try:
@@ -98,24 +101,26 @@ def part_compiler() -> type | None:
             _try_out(PartCompiler)
         return PartCompiler
     except Exception as e:
-        logging.getLogger("milkrun").info("numba %s: kernels are compiled as it comes (%s)", numba.__version__, e)
+        logging.getLogger("milkrun").info(
+            "numba %s: kernels are compiled as ordinary functions (%s)", numba.__version__, e
+        )
         return None
 
 
 def _try_out(compiler: type) -> None:
-    """Raises where a kernel made as a part does not compute what it says."""
+    """Raises if a small kernel compiled as a part gives a wrong result."""
     part = Kernel(lambda x, y: x + 2 * y, targetoptions={"nopython": True, **KERNEL_OPTIONS}, compiler=compiler)
     if njit(**KERNEL_OPTIONS)(lambda x: part(x, 3) * part(x, 1))(4) != 60:
         raise ArithmeticError("a part computes a wrong result")
 
 
 IN_PYTHON: dict[Any, Callable[..., Any]] = {}
-"""What each word below means to interpreted kernels (`core.interpreter`)."""
+"""The Python version of each intrinsic below, for interpreted kernels (`core.interpreter`)."""
 
 
-def in_python(word: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Says of a word what it means in Python."""
-    return lambda function: IN_PYTHON.setdefault(word, function)
+def in_python(intrinsic_: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers the Python version of an intrinsic."""
+    return lambda function: IN_PYTHON.setdefault(intrinsic_, function)
 
 
 @intrinsic
@@ -143,13 +148,13 @@ def array_at(typingctx, address, shape, strides, dtype):
 
 
 @in_python(array_at)
-def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> Array:
-    return Array(memory_at(address, shape, dtype.dtype, strides), "array", Turn())
+def _array_at(address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any) -> CheckedArray:
+    return CheckedArray(memory_at(address, shape, np.dtype(dtype), strides), "array", ActiveRow())
 
 
 @intrinsic
 def copy_rows(typingctx, target, source, first, count):
-    """target[first:first + count] = the same of source, two C-ordered arrays, as one block of bytes."""
+    """Copies rows first .. first + count - 1 between two C-ordered arrays as one block of bytes."""
 
     def codegen(context, builder, signature, args):
         addresses = []
@@ -159,7 +164,7 @@ def copy_rows(typingctx, target, source, first, count):
             start = builder.ptrtoint(array.data, width.type)
             address = builder.add(start, builder.mul(args[2], width))
             addresses.append(builder.inttoptr(address, cgutils.voidptr_t))
-        # Both are one field in two tables of the same sizes, so `width`, the bytes of a row, is that of either.
+        # Both are the same field in two tables of equal sizes, so a row has `width` bytes in each.
         cgutils.raw_memcpy(builder, addresses[0], addresses[1], builder.mul(width, args[3]), 1)
         return context.get_dummy_value()
 
@@ -167,13 +172,13 @@ def copy_rows(typingctx, target, source, first, count):
 
 
 @in_python(copy_rows)
-def _copy_rows(target: Array, source: Array, first: int, count: int) -> None:
+def _copy_rows(target: CheckedArray, source: CheckedArray, first: int, count: int) -> None:
     target.take_rows(source, first, count)
 
 
 @intrinsic
 def clear_row(typingctx, array, row):
-    """Every byte of array[row], of a C-ordered array, is 0: an image or a record in a fraction of a loop's time."""
+    """Sets every byte of array[row] of a C-ordered array to 0, in a fraction of a loop's time."""
     if not isinstance(array, types.Array) or array.layout != "C":
         raise NumbaTypeError("clear_row takes a C-ordered array, which a field declared strided is not")
 
@@ -188,7 +193,7 @@ def clear_row(typingctx, array, row):
 
 
 @in_python(clear_row)
-def _clear_row(array: Array, row: int) -> None:
+def _clear_row(array: CheckedArray, row: int) -> None:
     array.clear_row(row)
 
 
@@ -202,7 +207,7 @@ def eight_flags(typingctx, flags, row, first):
         start = builder.ptrtoint(array.data, width.type)
         address = builder.add(builder.add(start, builder.mul(args[1], width)), args[2])
         word = builder.load(builder.inttoptr(address, context.get_value_type(types.uint64).as_pointer()))
-        # The eight flags may begin at any byte; LLVM would take the address for a multiple of 8.
+        # The eight flags may begin at any byte; LLVM would assume an address that is a multiple of 8.
         word.align = 1
         return word
 
@@ -210,13 +215,13 @@ def eight_flags(typingctx, flags, row, first):
 
 
 @in_python(eight_flags)
-def _eight_flags(flags: Array, row: int, first: int) -> UInt64:
-    return UInt64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
+def _eight_flags(flags: CheckedArray, row: int, first: int) -> np.uint64:
+    return np.uint64(sum(flags[row, first + k] << (8 * k) for k in range(8)))
 
 
 @intrinsic
 def fetch(typingctx, array, row, column):
-    """Asks for the cache line of array[row, column] and waits for nothing; any index will do."""
+    """Prefetches the cache line of array[row, column]; an index out of range is harmless."""
 
     def codegen(context, builder, signature, args):
         found = make_array(signature.args[0])(context, builder, args[0])
@@ -226,25 +231,25 @@ def fetch(typingctx, array, row, column):
             address = builder.add(address, builder.mul(index, stride))
         number = context.get_value_type(types.int32)
         kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # 0: to be read; 3: into all levels of the cache, since it is used soon; 1: data, no instructions.
-        builder.call(ask, [builder.inttoptr(address, cgutils.voidptr_t), number(0), number(3), number(1)])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        # 0: for reading; 3: into all levels of the cache; 1: data, not instructions.
+        builder.call(prefetch, [builder.inttoptr(address, cgutils.voidptr_t), number(0), number(3), number(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.int64), codegen
 
 
 @in_python(fetch)
-def _fetch(array: Array, row: int, column: int) -> None:
-    """Nothing: it saves time and changes no value."""
+def _fetch(array: CheckedArray, row: int, column: int) -> None:
+    """A no-op: prefetching changes no value."""
 
 
 @intrinsic
 def lowest_bit(typingctx, word):
-    """The number of the lowest bit set in a uint64 that is not 0."""
+    """The index of the lowest bit set in a uint64 that is not 0."""
 
     def codegen(context, builder, signature, args):
-        # True: 0 is never asked for, so LLVM need not write a branch for it.
+        # True: the word is never 0, so LLVM needs no branch for it.
         return builder.cttz(args[0], context.get_constant(types.boolean, True))
 
     return types.int64(types.uint64), codegen
@@ -257,7 +262,7 @@ def _lowest_bit(word: int) -> int:
 
 @intrinsic
 def call_at(typingctx, address, numbers):
-    """What the compiled function at an address returns: int64 of a tuple of int64."""
+    """Calls the compiled function at an address, which takes a tuple of int64 and returns an int64."""
 
     def codegen(context, builder, signature, args):
         word = context.get_value_type(types.int64)

@@ -1,8 +1,8 @@
 """From declarations and kernels to compiled entries over the rows of a batch.
 
-A world's kernels speak of one row: `step(w, b, action)`. This file writes the module that runs them over a batch:
+A world's kernels work on one row: `step(w, b, action)`. This file writes the module that runs them over a batch:
 it builds the record `w` from one table of int64 words (sizes, addresses, configuration numbers), checks actions
-against the mask, counts steps, ends and restarts rows. One text serves every world, so the contract's rules on
+against the mask, counts steps, ends and restarts rows. One text serves every world, so the rules of the contract on
 illegal actions, truncation, finished rows and NEXT_STEP are stated here once.
 """
 
@@ -16,32 +16,39 @@ from numba import njit, types
 
 from milkrun.core.actions import Action, Agents
 from milkrun.core.cache import compile_module
+from milkrun.core.checked_indices import compile_checked
 from milkrun.core.faults import refuse_generators
 from milkrun.core.fields import Role
 from milkrun.core.interpreter.module import interpret_module
 from milkrun.core.kernels import KERNEL_OPTIONS, array_at, copy_rows, fetch, kernel, part_compiler
-from milkrun.core.record import LOWERING, Layout, record_at
+from milkrun.core.record import LOWERING, RecordLayout, record_at
 from milkrun.core.threads import Entry
 
 NO_LIMIT = 2**62
 
 # A world has fewer than 2**31 rows, so the count of rows that ended stays below DUE_ONE, and one sum holds both.
 DUE, DUE_ONE = -1, 1 << 32
-"""A step under NEXT_STEP marks the rows whose next episode is due, and counts them apart from those that ended: drawing
-instances is no part of the compiled step, which would take twice as long to compile."""
+"""A step under NEXT_STEP marks the rows whose next episode is due, and counts them separately from those that ended.
+The compiled step does not draw instances, since it would take twice as long to compile."""
 
 AHEAD = 8
-"""How many rows before its turn a row's memory is asked for."""
+"""The prefetch distance, in rows."""
 
 BLOCK = 64
-"""How many rows a functional step copies before it plays them."""
+"""The number of rows that a functional step copies at a time."""
 
 
 def build_launcher(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], usual: Mapping[str, int], *, debug: bool = False
+    layout: RecordLayout,
+    action: Action,
+    kernels: Mapping[str, Any],
+    usual: Mapping[str, int],
+    *,
+    debug: bool | str = False,
 ) -> Launcher:
-    """Compiles (or finds in the cache) the entries of a world; with `debug` they are interpreted, here and below.
-    For numbers that are as `usual`, the drawing of instances is compiled on its own, without all other laws."""
+    """Compiles (or finds in the cache) the entries of a world; `debug` is True to interpret them or "bounds" to check
+    indices, here and below.
+    With the `usual` constants, the drawing of instances is compiled without all other laws."""
     text = _head(layout) + _turns(layout, action, kernels)
     actions = {
         "discrete": "array_at(action, (hi,), None, int64)",
@@ -52,7 +59,7 @@ def build_launcher(
     copied = [f for f in layout.fields.values() if f.role in (Role.STATE, Role.MASK) and not f.strided]
     copied = [f for f in copied if not f.tally or f.name == "objective"]  # functional stepping drops the others
     copies = [f"copy_rows(w.{f.name}, v.{f.name}, first, last - first)" for f in copied if not f.remade]
-    widest = {f.dims for f in copied if f.role is Role.MASK}  # narrow rows share lines: asking for each costs more
+    widest = {f.dims for f in copied if f.role is Role.MASK}  # narrow rows share cache lines
     fetches = "".join(f"fetch(w.{f.name}, r + BLOCK, 0)\n            " for f in copied if f.dims in widest)
     text += _entry("generate_rows", "", "", "generate(w, b)")
     if usual:
@@ -89,21 +96,22 @@ def build_launcher(
     if "observe" in kernels:
         text += _entry("observe_rows", "", "", "observe(w, b)")
     if "fault" in kernels:
-        # Numbers of several rows may add up to 0. So rows are counted, and the number is asked of one row alone.
-        judged = "code = fault(w, b)\n        if code != 0:\n            total += code if with_code else 1"
-        text += _entry("count_faults", "with_code", "", judged)
+        # Codes of several rows may add up to 0, so rows are counted, and the code is computed for one row alone.
+        counted = "code = fault(w, b)\n        if code != 0:\n            total += code if with_code else 1"
+        text += _entry("count_faults", "with_code", "", counted)
     names = {**kernels, "usual_record": record_at(layout, usual)}
     words = {layout.word_of(name): value for name, value in usual.items()}
-    return Launcher(_module(_room(kernels["step"]), text, layout, names, debug, action), words)
+    return Launcher(_module(_module_of(kernels["step"]), text, layout, names, debug, action), words)
 
 
 def build_player(
-    layout: Layout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool = False
+    layout: RecordLayout, action: Action, kernels: Mapping[str, Any], choose: Any, *, debug: bool | str = False
 ) -> Entry:
-    """An entry that plays each live row to its end by the policy choose(w, b, x, i), the row staying in the cache."""
+    """An entry that plays each live row to its end by the policy choose(w, b, x, i), while the row stays in the CPU
+    cache."""
     text = _head(layout) + _turns(layout, action, kernels, views=False)
     chosen = "w.advice[b]" if action.kind == "multi" else "a"
-    # The row is live, so the mode, which is about rows that have ended, does not matter.
+    # The row is live, so the autoreset mode has no effect.
     text += _entry(
         "play_rows",
         "x",
@@ -116,12 +124,12 @@ def build_player(
                 break"""
         + ("\n        update_views(w, b)" if "update_views" in kernels else ""),
     )
-    name = f"{_room(kernels['step'])}_plays_{choose.py_func.__name__}"
+    name = f"{_module_of(kernels['step'])}_plays_{choose.py_func.__name__}"
     return Entry(_module(name, text, layout, {**kernels, "choose": choose}, debug, action).play_rows)
 
 
-def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
-    """An entry that stores what the policy choose(w, b, x, i) does in each row, for worlds that play turn by turn."""
+def build_adviser(layout: RecordLayout, choose: Any, *, debug: bool | str = False) -> Entry:
+    """An entry that stores the action of the policy choose(w, b, x, i) in each row, for worlds on engines."""
     text = _head(layout)
     text += _entry(
         "advise_rows", "out, x", "result = array_at(out, (hi,), None, int64)", "result[r] = choose(w, b, x, w.i[b])"
@@ -130,8 +138,8 @@ def build_adviser(layout: Layout, choose: Any, *, debug: bool = False) -> Entry:
     return Entry(_module(name, text, layout, {"choose": choose}, debug).advise_rows)
 
 
-def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool = False) -> Entry:
-    """An entry that stores function(w, b, x, y) of each row in an array: policies and reports are made of it."""
+def build_row_map(layout: RecordLayout, function: Any, dtype: np.dtype, *, debug: bool | str = False) -> Entry:
+    """An entry that stores function(w, b, x, y) of each row in an array, for policies and reports."""
     text = _head(layout)
     text += _entry(
         "map_rows",
@@ -142,15 +150,15 @@ def build_row_map(layout: Layout, function: Any, dtype: np.dtype, *, debug: bool
     return Entry(_module(function.py_func.__name__, text, layout, {"function": function}, debug).map_rows)
 
 
-def build_marker(layout: Layout, mark: Any, *, debug: bool = False) -> Entry:
-    """An entry that runs the hook `derive_mask`, which only states from outside need: compiled when first used."""
+def build_marker(layout: RecordLayout, mark: Any, *, debug: bool | str = False) -> Entry:
+    """An entry that runs the hook `derive_mask`; compiled lazily, since only states from outside need it."""
     text = _head(layout) + _entry("mark_rows", "", "", "mark(w, b)")
-    name = f"{_room(mark)}_marks"
+    name = f"{_module_of(mark)}_marks"
     return Entry(_module(name, text, layout, {"mark": mark}, debug).mark_rows)
 
 
-def build_loop(layout: Layout, function: Any) -> Entry:
-    """An entry (table, numbers...) that calls function(w, b, numbers...) for row after row: solvers are made of it."""
+def build_loop(layout: RecordLayout, function: Any) -> Entry:
+    """An entry (table, numbers...) that calls function(w, b, numbers...) row by row, for solvers."""
     code = function.py_func.__code__
     numbers = "".join(f", {name}" for name in code.co_varnames[2 : code.co_argcount])
     text = _head(layout) + _LOOP.format(numbers=numbers)
@@ -161,7 +169,7 @@ class Launcher:
     """The compiled entries of a world; each takes addresses and runs serially or in parallel."""
 
     def __init__(self, module: Any, usual: Mapping[int, int]) -> None:
-        self._usual = usual  # words of a table, and their values for which instances are drawn as usual
+        self._usual = usual  # words of a table, and their usual values
         self._generate = Entry(module.generate_rows)
         self._generate_usual = Entry(module.generate_usual) if usual else self._generate
         self.restart = Entry(module.restart_rows)
@@ -177,16 +185,16 @@ class Launcher:
         self.count_faults = Entry(module.count_faults) if hasattr(module, "count_faults") else None
 
     def generate(self, table: Any) -> Entry:
-        """What draws the instances of a world with this table."""
+        """The entry that draws the instances of a world with this table."""
         as_usual = all(table[word] == value for word, value in self._usual.items())
         return self._generate_usual if as_usual else self._generate
 
     def first_illegal(self, args: tuple[int, ...], n: int) -> int | None:
-        """Which of n actions is the first illegal one; by halving, so a world's own `legal` need only say yes or no."""
+        """The index of the first illegal of n actions, by bisection."""
         return _first(self.count_illegal, args, n) if self.count_illegal.serial(*args, 0, n, 0) else None
 
     def first_fault(self, table: int, order: int, n: int, chunks: int = 1) -> tuple[int, int] | None:
-        """The first of n rows whose state the kernel `fault` refuses, and the number that it gives."""
+        """The first of n rows whose state the kernel `fault` refuses, and its code."""
         if self.count_faults is None or not self.count_faults.run((table, order, 0), n, chunks):
             return None
         row = _first(self.count_faults, (table, order, 0), n)
@@ -203,16 +211,23 @@ def _first(count: Entry, args: tuple[int, ...], n: int) -> int:
 
 
 def _module(
-    name: str, text: str, layout: Layout, kernels: Mapping[str, Any], debug: bool, action: Action | None = None
+    name: str,
+    text: str,
+    layout: RecordLayout,
+    kernels: Mapping[str, Any],
+    debug: bool | str,
+    action: Action | None = None,
 ) -> Any:
-    """The text as a module, compiled or interpreted."""
+    """The text as a module: compiled, compiled with checked indices, or interpreted."""
     refuse_generators(kernels.values())
     names = {**_names(layout), **kernels}
+    if debug == "bounds":
+        return compile_checked(name, text, names, layout.owner)
     return interpret_module(name, text, names, layout, action) if debug else compile_module(name, text, names)
 
 
-def _names(layout: Layout) -> dict[str, Any]:
-    """What a launcher's text refers to; LOWERING and PARTS only stand there to be part of the fingerprint."""
+def _names(layout: RecordLayout) -> dict[str, Any]:
+    """The names that a launcher's text uses; LOWERING and PARTS are there for the fingerprint only."""
     numbers = ("int8", "int16", "int32", "int64", "uint8", "float32", "float64", "boolean")
     return {
         "record": record_at(layout),
@@ -233,8 +248,8 @@ def _names(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _room(function: Any) -> str:
-    """The last word of the module a kernel stands in: worlds that share all kernels and fields share compiled code."""
+def _module_of(function: Any) -> str:
+    """The last part of the name of a kernel's module. Worlds that share all kernels and fields share compiled code."""
     return str(function.py_func.__module__).rpartition(".")[2]
 
 
@@ -242,37 +257,37 @@ def _numba_name(dtype: np.dtype) -> str:
     return "boolean" if dtype == np.bool_ else dtype.name
 
 
-def _size(size: str | int, layout: Layout) -> str:
+def _size(size: str | int, layout: RecordLayout) -> str:
     return f"t[{layout.sizes[size]}]" if isinstance(size, str) else str(size)
 
 
-def _agent_count(action: Action, layout: Layout) -> str:
+def _agent_count(action: Action, layout: RecordLayout) -> str:
     groups = action.groups if isinstance(action, Agents) else ()
     return " + ".join(_size(count, layout) for _, count, _ in groups) or "0"
 
 
-def _head(layout: Layout) -> str:
+def _head(layout: RecordLayout) -> str:
     return f"""# Written by milkrun.core.launcher; the module's name is a hash of this and of the kernels.
 # {layout.text}
 """
 
 
-def _turns(layout: Layout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
-    """A turn of a row. A world that keeps `reward_exact` writes its rewards there; `reward` is that in float32.
-    Without `views` those that a world's kernel `update_views` makes are left as they were."""
+def _turns(layout: RecordLayout, action: Action, kernels: Mapping[str, Any], views: bool = True) -> str:
+    """The text of one step of one row. A world with `reward_exact` writes its rewards there; `reward` is rounded from
+    it. Without `views` the kernel `update_views` does not run."""
     exact = "reward_exact" in layout.fields
     paid = "reward_exact" if exact else "reward"
     rounded = "w.reward[b] = w.reward_exact[b]" if exact else "pass"
     cleared = "\n    w.reward_exact[b] = 0" if exact else ""
     viewed = "\n    update_views(w, b)" if "update_views" in kernels and views else ""
-    again = viewed.replace("\n    ", "\n            ")  # into memory that may be fresh
+    again = viewed.replace("\n    ", "\n            ")  # into memory that may be uninitialised
     cut = "settle" in kernels
     restart = _RESTART.format(cleared=cleared, viewed="" if cut else viewed)
     words = {"paid": paid, "rounded": rounded, "cleared": cleared, "viewed": viewed}
     turn = (_CUT_TURN if cut else _TURN).format(**words, viewed_again="" if cut else again, old="w", kept="")
     if views and not cut:
-        # A mask that is remade was not copied: legality is read in v. Where no step writes it (the row has ended, the
-        # action is illegal), it is copied after all.
+        # A mask that is remade was not copied, so legality is read in v. Where no step writes it (the row has ended,
+        # the action is illegal), it is copied.
         kept = "".join(f"\n        copy_rows(w.{f.name}, v.{f.name}, b, 1)" for f in layout.fields.values() if f.remade)
         turn += _TURN_FROM.format(**words, viewed_again=again, old="v" if kept else "w", kept=kept)
     return _legality(action, kernels) + restart + turn
@@ -285,7 +300,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
         close = "first = 0\n"
         for _, count, n in action.groups:
             many, each = (f"w.{size}" if isinstance(size, str) else str(size) for size in (count, n))
-            # The range is asked before the mask: `and` stops there, so no action indexes memory that is not its own.
+            # The range is tested before the mask: `and` short-circuits, so no action is an out-of-bounds index.
             legal += f"""    for k in range({many}):
         a = action[agent]
         fine = fine and a >= 0 and a < {each} and w.action_mask[b, first + a]
@@ -303,7 +318,7 @@ def _legality(action: Action, kernels: Mapping[str, Any]) -> str:
         close = "for j in range(w.action_mask.shape[1]):\n        w.action_mask[b, j] = False\n"
         close += "    w.action_mask[b, 0] = True"
     else:
-        # `not <=` and not `>`: a NaN is illegal too.
+        # `not <=` instead of `>`, so that a NaN is illegal too.
         legal = "for k in range(action.shape[0]):\n        if not abs(action[k]) <= 1:\n            return False\n"
         legal += "    return True"
         close = "pass"
@@ -371,13 +386,12 @@ _CUT_TURN = (
     "\n@kernel(inline=True)\ndef command(w, b, action, mode):\n" + _OPENING + "    return 0\n\n"
     "\n@kernel(inline=True)\ndef outcome(w, b):\n    settle(w, b)\n" + _CLOSING
 )
-"""A turn in one piece; one whose row was copied from `v` but for what a step makes anew; and one in whose middle an
-engine outside moves the rows (`core/engine.py`)."""
+"""A step in one piece; one whose row was copied from `v`, without the masks that a step overwrites; and one that is
+split for an engine that moves the rows in between (`core/engine.py`)."""
 
 
 def _prefetched(row: str, indent: int) -> str:
-    """Lines that ask for the memory of a row to come, so that it is there when its turn is: with thousands of rows
-    that is half of the time."""
+    """Lines that prefetch the memory of a later row. With thousands of rows that halves the time."""
     pad = "\n" + " " * indent
     return f"if r + AHEAD < hi:{pad}    prefetch({row}, actions[r + AHEAD]){pad}"
 
@@ -391,15 +405,15 @@ _IN_BLOCKS = """for first in range(lo, hi, BLOCK):
         {copies}
         for r in range(first, last):
             {{body}}"""
-"""All rows, a block copied while it stays in the cache: field by field over a block costs a third of row by row. The
-memory of the next block is asked for meanwhile."""
+"""All rows in blocks that fit the CPU cache: copying field by field over a block takes a third of the time of row by
+row. The memory of the next block is prefetched meanwhile."""
 
 
 _TAKEN = """if given != action:
         copy_rows(actions, {given}, lo, hi - lo)"""
-"""A thread copies the actions of its own rows: written by another one, they would lie in the cache of its core, and
-fetching them from there takes a sixth of a cheap step. They are not played where they are given, since somebody may
-write there meanwhile, between the look at an action and its use as an index."""
+"""Each thread copies the actions of its own rows: copied by another thread, they would be in the cache of its core, and
+fetching them takes a sixth of a cheap step. They are copied, since the caller may overwrite its array between the check
+of an action and its use as an index."""
 
 
 _LOOP = """
@@ -413,8 +427,8 @@ def loop_rows(table{numbers}, lo, hi, slot):
 
 
 def _entry(name: str, parameters: str, prologue: str, body: str, loop: str = _IN_ORDER) -> str:
-    """A function over a range of rows; each thread has a scratch slot of its own."""
-    # 1024 is no limit: compiled code checks no index, and `t` is only asked for sizes, which the table has.
+    """The text of a function over a range of rows; each thread has a scratch slot of its own."""
+    # 1024 is no limit: compiled code checks no index, and only words of the table are read.
     args = "table, rows" + (f", {parameters}" if parameters else "")
     return f"""
 

@@ -1,6 +1,6 @@
-"""Layouts: what the agents of a world see as one view, as a dict, or as one flat vector a row.
+"""Layouts of observations: one view, a dict, or one flat vector a row.
 
-`World.observe` and the observations of the bindings are laid out here alike, by field, key, order, dtype and shape.
+`World.observe` and all bindings use these functions, so key, order, dtype and shape agree.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Observed = np.ndarray | dict[str, np.ndarray]
 
 
 def layouts(world: Any) -> tuple[str, ...]:
-    """The layouts a world has; the first is its own default."""
+    """The layouts of a world; the first is its default."""
     if any(f.primary for f in world.observed):
         return "view", "dict", "flat"
     return "dict", "flat"
 
 
 def check_layout(world: Any, layout: str | None) -> str:
-    """A layout of the world; None is its own default."""
+    """A layout of the world; None is its default."""
     known = layouts(world)
     if layout is not None and (not isinstance(layout, str) or layout not in known):
         raise ConfigError(f"{type(world).__name__} has no layout {layout!r}{did_you_mean(str(layout), known)}")
@@ -39,7 +39,7 @@ def entries(world: Any) -> dict[str, Field]:
 
 
 def split_entries(world: Any, layout: str) -> tuple[dict[str, Field], dict[str, Field]]:
-    """The fields by key that a layout shows, and those that it leaves aside. The mask is shown in a dict."""
+    """The fields by key that a layout shows, and the others. The mask is shown in a dict only."""
     seen, aside = entries(world), {}
     if layout == "view":
         aside = {key: f for key, f in seen.items() if not f.primary}
@@ -64,7 +64,8 @@ def lay_out(
 
 
 def show(f: Field, array: np.ndarray) -> np.ndarray:
-    """Rows of a field as its space wants them: bool as int8, a scalar as (1,), a choice as int64, floats as float32."""
+    """Rows of a field in the dtype and shape of its space: bool as int8, a scalar as (1,), a choice as int64, floats as
+    float32."""
     if is_choice(f):
         return array.astype(int64, copy=False)
     if array.ndim == 1:
@@ -81,10 +82,11 @@ def is_choice(f: Field) -> bool:
 
 
 class Copied:
-    """A piece of the vectors that holds a field's numbers."""
+    """A slice of the vectors that holds a field's numbers."""
 
     def __init__(self, piece: np.ndarray, source: np.ndarray) -> None:
-        self.target, self.source = piece.reshape(source.shape), source
+        self.target = piece.reshape(source.shape)
+        self.source = source
 
     def all(self) -> None:
         np.copyto(self.target, self.source, casting="unsafe")
@@ -94,11 +96,12 @@ class Copied:
 
 
 class OneHot:
-    """A piece that holds a choice: moves the ones, a seventh of the time that comparing takes."""
+    """A slice that holds a choice, one-hot: moves the ones, in a seventh of the time of a comparison."""
 
     def __init__(self, buffer: np.ndarray, first: int, width: int, source: np.ndarray) -> None:
         buffer[:, first : first + width] = 0
-        self.numbers, self.source = buffer.reshape(-1), source
+        self.numbers = buffer.reshape(-1)
+        self.source = source
         self.starts = np.arange(len(buffer)) * buffer.shape[1] + first
         self.hot = self.starts
 
@@ -122,7 +125,7 @@ def width_of(f: Field, sizes: dict[str, int]) -> int:
 def flat(
     fields: Mapping[str, Field], arrays: Mapping[str, np.ndarray], sizes: dict[str, int], rows: int
 ) -> tuple[np.ndarray, list[Fill]]:
-    """A vector a row, and the pieces of it with their sources: a choice one-hot, all else in C order."""
+    """A vector a row, and its slices with their sources: a choice one-hot, other fields in C order."""
     buffer = np.empty((rows, sum(width_of(f, sizes) for f in fields.values())), np.float32)
     fills: list[Fill] = []
     first = 0

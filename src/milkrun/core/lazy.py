@@ -1,7 +1,7 @@
-"""Names that a package looks up when they are asked for, so that importing it loads nothing.
+"""Lazy names of a package: importing it loads none of its modules.
 
-Type checkers cannot read them here: for them a package imports its names under TYPE_CHECKING, as `A as A`, which says
-that they are public.
+Type checkers cannot see these names. For them a package imports its names under TYPE_CHECKING, as `A as A`, which marks
+them as public.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ Names = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
 def lazy(package: str, modules: Mapping[str, str]) -> Names:
-    """The `__getattr__`, `__dir__` and `__all__` of a package: of each module, written whole or from a dot on, the
-    public names that it has, with spaces between them. A package adds names of its own by `__all__ += [...]`."""
+    """The `__getattr__`, `__dir__` and `__all__` of a package. `modules` maps modules, absolute or relative, to their
+    public names, separated by spaces. A package adds names of its own by `__all__ += [...]`."""
     module_of = {name: module for module, names in modules.items() for name in names.split()}
     public = sorted(module_of)
 

@@ -1,14 +1,14 @@
-"""The arrays of a world, the table through which kernels see them, and running compiled code over rows.
+"""The arrays of a world, the table through which kernels access them, and running compiled code over rows.
 
-`World` is the contract; this is what it stands on: every declared field gets its memory here, once, and keeps it.
-Only instance arrays may be laid anew, when the number of instances changes.
+Every declared field gets its memory here, once, and keeps it.
+Only instance arrays may be replaced, when the number of instances changes.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ctypes import addressof, c_char
 from functools import cached_property
 from typing import Any, ClassVar
@@ -23,45 +23,45 @@ from milkrun.core.hooks import bind, kernels_of, playable, require_kernel
 from milkrun.core.instances import Given
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import NO_LIMIT, Launcher, build_launcher, build_marker, build_player, build_row_map
-from milkrun.core.record import INSTANCES, Layout
+from milkrun.core.record import INSTANCES, RecordLayout
 from milkrun.core.threads import Entry, chunks_for
 
 MEMORY = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 ATTRIBUTES = frozenset(
     "num_envs config seed first_row autoreset illegal_rule threads debug sizes groups observed final final_rows spec "
-    "laid".split()
+    "instance_version".split()
 )
-"""What every world has beside its class attributes; a field may not take these names."""
+"""Instance attributes of every world; no field may have these names."""
 ADDRESSES = frozenset("_launcher_layout _launcher _table _table_address _all_address _actions_address".split())
-"""What a copy of a world must not share with it, since kernels write where these point."""
+"""Attributes that a copy of a world must not share with it, since kernels write to these addresses."""
 
 _BUFFER: Any = c_char.from_buffer
-APART = 128
-"""Bytes between the work spaces of two threads."""
+SLOT_ALIGNMENT = 128
+"""Bytes of two cache lines: the alignment of each thread's work space."""
 
 
 class Memory:
-    """Fields laid out for `num_envs` rows."""
+    """Memory of the fields, for `num_envs` rows."""
 
     Config: ClassVar[type] = Config
     action: ClassVar[Action]
     usual: ClassVar[Mapping[str, int]] = {}
-    """Constants that choose among laws of instances, and what they mostly are: worlds that are so do not compile the
-    other laws. Sizes that are 0 by default belong to it by themselves."""
-    parallel_from: ClassVar[int] = 1024  # rows from which several threads pay; measured for cheap steps
+    """Usual values of constants that choose among laws of instances. Worlds with these values do not compile the other
+    laws. Sizes that are 0 by default are added."""
+    parallel_from: ClassVar[int] = 1024  # rows from which several threads are faster; measured for cheap steps
     fields: ClassVar[dict[str, Field]] = {}
 
     num_envs: int
     config: Any
     threads: int | None
-    debug: bool  # kernels are interpreted
-    given: Any
+    debug: bool | str  # as `arguments.read_debug` returns it
+    given: Any  # these three fields are declared by World
     instance_row: Any
-    laid: int  # how often instances were put in from outside, or their arrays laid anew: who follows them looks again
+    stream: Any
+    instance_version: int  # goes up when instances are given, and when their arrays are replaced
     action_mask: Any  # declared by every world whose actions are not a box; else absent, or of size 0
 
-    _compiled: ClassVar[tuple[Layout, Launcher] | None] = None
-    _interpreted: ClassVar[tuple[Layout, Launcher] | None] = None
+    _launchers: ClassVar[dict[bool | str, tuple[RecordLayout, Launcher]]] = {}  # by the value of `debug`
     _row_maps: ClassVar[dict[Any, Entry]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -73,27 +73,27 @@ class Memory:
         for name in sorted(taken):
             raise ConfigError(f"{cls.__name__} declares a field {name!r}: that name is a part of every World")
         cls.fields = declared_fields(cls)
-        cls._compiled = cls._interpreted = None
+        cls._launchers = {}
         cls._row_maps = {}
 
     @classmethod
     def bind(cls, **kernels: Any) -> None:
-        """Says which kernels this class plays: the one statement below them, `Van.bind(generate=generate, ...)`. What
-        it leaves out is its base's. The hooks stand in `core/hooks.py`."""
+        """Sets the kernels of this class, in one statement below them: `Van.bind(generate=generate, ...)`. Others are
+        inherited. `core/hooks.py` lists the hooks."""
         bind(cls, kernels)
 
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
-        """The value of each named dimension under a configuration; 0 switches fields off."""
+        """The value of each named dimension under a configuration; 0 disables fields."""
         return {}
 
     @classmethod
     def variant(cls, config: Any) -> Any:
-        """The class that plays a configuration, where one id stands for several with fields or kernels of their own."""
+        """The class for a configuration, where one id stands for several classes with different fields or kernels."""
         return cls
 
     def constants(self) -> dict[str, Any]:
-        """The configuration numbers and tables that kernels read; those not named here are options of the same name."""
+        """Values of the declared constants; those not named here are read from options of the same name."""
         return {}
 
     @classmethod
@@ -102,14 +102,14 @@ class Memory:
         raise ConfigError(f"{cls.__name__} has no automatic max_steps: give a number or None")
 
     def allocate(self, field: Field, shape: tuple[int, ...]) -> np.ndarray:
-        """Memory of a field; a world on foreign memory returns views of it for fields declared `strided`."""
+        """Allocates a field; a world on foreign memory returns views of it for fields declared `strided`."""
         return np.zeros(shape, field.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in ADDRESSES}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy, also in another process: its kernels are given its own memory."""
+        """Gives the kernels of a copy its own memory, also in another process."""
         vars(self).update(state)
         self._find_kernels()
         for name in self.fields:
@@ -123,14 +123,14 @@ class Memory:
 
     @property
     def bytes_per_row(self) -> float:
-        """Memory of all fields, divided by the rows."""
+        """Bytes of all fields, divided by the number of rows."""
         return sum(getattr(self, f.name).nbytes for f in self.fields.values() if f.per_row) / self.num_envs
 
     def map_rows(
         self, function: Any, dtype: Any = np.int64, x: int = 0, y: int = 0, rows: np.ndarray | None = None
     ) -> np.ndarray:
-        """function(w, b, x, y) of every row, or of those named (int64), a @kernel compiled over the batch: policies,
-        reports and the work between two calls of an engine are made of it."""
+        """The values of function(w, b, x, y), a @kernel, in every row or in the named ones (int64). Policies, reports
+        and the work between two calls of an engine are made of it."""
         key = function, np.dtype(dtype), self.debug
         entry = self._row_maps.get(key)
         if entry is None:
@@ -162,23 +162,17 @@ class Memory:
         return self._row_maps[key]
 
     @classmethod
-    def _compile(cls) -> tuple[Layout, Launcher]:
-        if cls._compiled is None:
-            cls._compiled = cls._build(debug=False)
-        return cls._compiled
+    def _launcher_for(cls, debug: bool | str) -> tuple[RecordLayout, Launcher]:
+        if debug not in cls._launchers:
+            cls._launchers[debug] = cls._build(debug)
+        return cls._launchers[debug]
 
     @classmethod
-    def _interpret(cls) -> tuple[Layout, Launcher]:
-        if cls._interpreted is None:
-            cls._interpreted = cls._build(debug=True)
-        return cls._interpreted
-
-    @classmethod
-    def _build(cls, debug: bool) -> tuple[Layout, Launcher]:
+    def _build(cls, debug: bool | str) -> tuple[RecordLayout, Launcher]:
         sizes = cls.size_of(cls.Config())
         if clash := sorted(set(sizes) & set(cls.fields)):
             raise ConfigError(f"{cls.__name__} has a size and a field of the same name: {', '.join(clash)}")
-        layout = Layout(cls.fields, list(sizes), cls.__name__)
+        layout = RecordLayout(cls.fields, list(sizes), cls.__name__)
         usual = {**cls.usual, **{name: 0 for name, size in sizes.items() if size == 0}} if cls.usual else {}
         return layout, build_launcher(layout, cls.action, playable(cls), {} if debug else usual, debug=debug)
 
@@ -202,10 +196,11 @@ class Memory:
         self._actions = np.zeros((self.num_envs, *self.action.shape(self.sizes)), self.action.dtype)
         self._num_instances = self._scratch_slots = 0
         self._some_given = False  # a row may play a given instance; only a hint that saves looking
-        self.laid = 0
+        self.instance_version = 0
         self._find_kernels()
-        self._lay([f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE], self.num_envs)
-        self._lay_instances(self.num_envs)
+        per_row = [f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE]
+        self._allocate_fields(per_row, self.num_envs)
+        self._resize_instances(self.num_envs)
         self.instance_row[:] = self._all
         choices = self.action.nvec(self.sizes)
         if choices and ("action_mask" not in self.fields or self.action_mask.shape[1:] != (sum(choices),)):
@@ -226,11 +221,11 @@ class Memory:
                     )
             setattr(self, name, number)
             self._launcher_layout.put(self._table, name, number)
-        self._lay_scratch(1)
+        self._grow_scratch(1)
 
     def _find_kernels(self) -> None:
-        """The code that runs, and a table with the sizes, where fields are entered as they are laid."""
-        self._launcher_layout, self._launcher = self._interpret() if self.debug else self._compile()
+        """Finds the code that runs, and makes a table with the sizes; fields are added when they are allocated."""
+        self._launcher_layout, self._launcher = self._launcher_for(self.debug)
         self._table = self._launcher_layout.table(self.num_envs, self._num_instances, self.sizes)
         self._table_address = address_of(self._table)
         self._all_address = address_of(self._all)
@@ -254,11 +249,16 @@ class Memory:
                 )
         return numbers | named
 
-    def _lay(self, fields: list[Field], rows: int) -> None:
-        """Memory for fields: all of it is there before the first of them moves."""
-        for name, array in {f.name: self._allocated(f, rows) for f in fields}.items():
-            setattr(self, name, array)
-            self._launcher_layout.put(self._table, name, array)
+    def _allocate_fields(self, fields: list[Field], rows: int) -> None:
+        self._put_arrays({f.name: self._allocated(f, rows) for f in fields})
+
+    def _put_arrays(self, arrays: dict[str, np.ndarray]) -> None:
+        """Makes these arrays the memory of fields. An interrupt in between would free memory that the table still
+        names, and kernels would write there."""
+        with undisturbed():
+            for name, array in arrays.items():
+                setattr(self, name, array)
+                self._launcher_layout.put(self._table, name, array)
 
     def _allocated(self, f: Field, rows: int) -> np.ndarray:
         shape = (rows, *f.shape(self.sizes))
@@ -270,22 +270,19 @@ class Memory:
             )
         return array
 
-    def _lay_instances(self, count: int) -> None:
+    def _resize_instances(self, count: int) -> None:
         if self._num_instances == count:
             return
-        self._lay(self._with_role(Role.INSTANCE), count)
+        self._allocate_fields(self._with_role(Role.INSTANCE), count)
         self._num_instances = count
         self._table[INSTANCES] = count
-        self.laid += 1
+        self.instance_version += 1
 
-    def _lay_scratch(self, slots: int) -> None:
+    def _grow_scratch(self, slots: int) -> None:
         if slots > self._scratch_slots:
-            with undisturbed():
-                fields = self._with_role(Role.SCRATCH)
-                for name, array in {f.name: apart(f.dtype, slots, f.shape(self.sizes)) for f in fields}.items():
-                    setattr(self, name, array)
-                    self._launcher_layout.put(self._table, name, array)
-                self._scratch_slots = slots
+            fields = self._with_role(Role.SCRATCH)
+            self._put_arrays({f.name: padded_slots(f.dtype, slots, f.shape(self.sizes)) for f in fields})
+            self._scratch_slots = slots
 
     def _with_role(self, *roles: Role) -> list[Field]:
         return [f for f in self.fields.values() if f.role in roles and not f.on_demand]
@@ -293,11 +290,11 @@ class Memory:
     def _chunks(self, rows: int) -> int:
         chunks = chunks_for(rows, self.parallel_from, self.threads)
         if chunks > self._scratch_slots:
-            self._lay_scratch(chunks)
+            self._grow_scratch(chunks)
         return chunks
 
     def _may_spread(self) -> bool:
-        """Whether a call of all rows may be cut into pieces at all; a hint."""
+        """Whether a call of all rows may run in several threads."""
         return self.threads != 1 and self.num_envs >= (self.parallel_from if self.threads is None else 2)
 
     def _run(self, entry: Entry, rows: np.ndarray, *args: int) -> int:
@@ -306,50 +303,88 @@ class Memory:
         return entry.run((self._table_address, address_of(rows), *args), n, chunks)
 
     def _adopt(self, given: Given, rows: np.ndarray, *, whole: bool) -> None:
-        """Writes checked instances: a whole reset may share instance rows; a partial one gives each row its own."""
-        arrays, owner = given
-        target: Any = rows
-        if whole:
-            shared = owner is not None and arrays
-            self._lay_instances(len(next(iter(arrays.values()))) if shared else self.num_envs)
-            self.instance_row[:] = self._all if owner is None else owner
-            target = slice(None)
-        else:
-            if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
-                self._unshare()
-            if owner is not None:
-                arrays = {name: array[owner] for name, array in arrays.items()}
-        for name, array in arrays.items():
-            getattr(self, name)[target] = array
-        self.given[rows] = self._some_given = True
-        self.laid += 1
+        """Writes validated instances: a whole reset may share instance rows; a partial one gives each row its own.
+
+        An interrupt in between would leave rows that play an instance which does not exist.
+        """
+        with undisturbed():
+            arrays, owner = given
+            target: Any = rows
+            if whole:
+                shared = owner is not None and arrays
+                self._resize_instances(len(next(iter(arrays.values()))) if shared else self.num_envs)
+                self.instance_row[:] = self._all if owner is None else owner
+                target = slice(None)
+            else:
+                if self.num_instances != self.num_envs or (self.instance_row != self._all).any():
+                    self._unshare()
+                if owner is not None:
+                    arrays = {name: array[owner] for name, array in arrays.items()}
+            for name, array in arrays.items():
+                getattr(self, name)[target] = array
+            self.given[rows] = self._some_given = True
+            self.instance_version += 1
 
     def _unshare(self) -> None:
         """Gives every row an instance row of its own."""
-        # Copies, before the arrays that they are taken from are laid anew.
+        # Copies, before the arrays that they are taken from are replaced.
         own = {f.name: getattr(self, f.name)[self.instance_row] for f in self._with_role(Role.INSTANCE)}
-        self._lay_instances(self.num_envs)
+        self._resize_instances(self.num_envs)
         for name, array in own.items():
             getattr(self, name)[:] = array
         self.instance_row[:] = self._all
 
+    def _forget_given(self) -> None:
+        """Gives every row an instance row of its own, to be drawn."""
+        if self._some_given or self.num_instances != self.num_envs:
+            with undisturbed():
+                self._resize_instances(self.num_envs)
+                self.given[:] = False
+                self._some_given = False
+                self.instance_row[:] = self._all
+                self.instance_version += 1
+
+    def _undo_of_draw(self, rows: np.ndarray) -> Callable[[], None]:
+        """A function that restores the keys of these rows and all that `_forget_given` and a draw change."""
+        keys, owned = self.stream[rows], self.instance_row[rows]
+        # Arrays of another length are replaced and not written to, so the values of these rows are all that is needed.
+        arrays = {f.name: getattr(self, f.name) for f in self._with_role(Role.INSTANCE)}
+        values = {name: array[owned] for name, array in arrays.items()}
+        given, instance_row = self.given.copy(), self.instance_row.copy()
+        some_given, count = self._some_given, self._num_instances
+
+        def undo() -> None:
+            with undisturbed():
+                self._put_arrays(arrays)
+                for name, array in arrays.items():
+                    array[owned] = values[name]
+                self.stream[rows] = keys
+                self.given[:] = given
+                self.instance_row[:] = instance_row
+                self._some_given = some_given
+                self._num_instances = count
+                self._table[INSTANCES] = count
+                self.instance_version += 1
+
+        return undo
+
     sizes: dict[str, int]
 
 
-def apart(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros of (slots, *shape) in which no two slots touch a cache line, nor the one that a processor fetches along
-    with it: threads that write side by side would wait for each other."""
+def padded_slots(dtype: np.dtype, slots: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Zeros of (slots, *shape), padded against false sharing between threads: no two slots touch the same pair of cache
+    lines, since processors prefetch the neighbour of a line."""
     inner = np.empty(shape, dtype)
-    width = -(-max(inner.nbytes, 1) // APART) * APART
-    # One slot more than asked for is the room to begin at a multiple of APART.
+    width = -(-max(inner.nbytes, 1) // SLOT_ALIGNMENT) * SLOT_ALIGNMENT
+    # One more slot leaves room to begin at a multiple of SLOT_ALIGNMENT.
     memory = np.zeros((slots + 1) * width, np.uint8)
-    start = -address_of(memory) % APART
+    start = -address_of(memory) % SLOT_ALIGNMENT
     return np.ndarray((slots, *shape), dtype, memory, start, (width, *inner.strides))
 
 
 def address_of(array: np.ndarray) -> int:
-    """Where an array begins."""
+    """The address of an array."""
     try:
-        return addressof(_BUFFER(array))  # a quarter of the time of the other way
-    except (TypeError, ValueError, BufferError):  # it is read-only, empty or not in one piece
+        return addressof(_BUFFER(array))  # four times as fast as the array interface
+    except (TypeError, ValueError, BufferError):  # the array is read-only, empty or not contiguous
         return int(array.__array_interface__["data"][0])

@@ -1,7 +1,9 @@
-"""Kernels as parts of the entries that call them: what makes their first use cheap. It leans on classes inside numba.
+"""Kernels compiled as parts of the entries that call them, which halves the time of a first use.
 
-Numba optimises each function and makes machine code of it together with all that it calls, and its callers again. A
-part is only translated, and optimised once, inside the entry that runs it.
+Numba optimises each function together with all that it calls, and again in each caller. A part is only lowered to
+LLVM code, and optimised once, in the entry that runs it. Single elements of a field are read and written at their
+address, without an array. Both need internal classes of numba: without them `kernels.part_compiler` falls back to
+ordinary functions, which compute the same (`tests/core/test_fallback.py`).
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from milkrun.core.record import RecordType, Words
 
 
 class _Lower(lowering.Lower):
-    """Reads and writes `w.load[b, i]` at the address of that one number. Numba would make the array of the field first
-    and test each index for being negative."""
+    """Lowers `w.load[b, i]` to the address of that element. Numba would build the field's array first and test each
+    index for being negative."""
 
     def extract_function_arguments(self) -> Any:
         values = super().extract_function_arguments()
@@ -31,18 +33,20 @@ class _Lower(lowering.Lower):
             for name, value in zip(self.func_ir.arg_names, values, strict=True)
             if isinstance(self.typeof(f"arg.{name}"), RecordType)
         }
-        self._fields = find_indexed_fields(self.blocks, self.fndesc.typemap, self._records)
+        self._fields: dict[str, tuple[str, str]] = {}
+        if not self.context.enable_boundscheck:  # which numba does in the array
+            self._fields = find_indexed_fields(self.blocks, self.fndesc.typemap, self._records)
         return values
 
     def lower_inst(self, inst: Any) -> None:
         if isinstance(inst, ir.SetItem) and inst.target.name in self._fields:
             kinds = self.fndesc.calltypes[inst].args
-            # In two steps, as numba's own `setitem`: first to the type of the statement, then to that of the field.
+            # In two steps, as in numba's own `setitem`: to the type of the statement, then to that of the field.
             value = self.loadvar(inst.value.name)
             value = self.context.cast(self.builder, value, self.typeof(inst.value.name), kinds[2])
             value = self.context.cast(self.builder, value, kinds[2], kinds[0].dtype)
             store_item(self.context, self.builder, kinds[0], value, self._address(inst.target.name, inst.index))
-        elif not (isinstance(inst, ir.Assign) and inst.target.name in self._fields):  # no array is made
+        elif not (isinstance(inst, ir.Assign) and inst.target.name in self._fields):  # such a variable needs no array
             super().lower_inst(inst)
 
     def lower_expr(self, resty: Any, expr: Any) -> Any:
@@ -74,8 +78,7 @@ class _Lower(lowering.Lower):
 
 
 def find_indexed_fields(blocks: Any, typeof: Any, records: Any) -> dict[str, tuple[str, str]]:
-    """The variables that hold a field's array and are only indexed for single numbers, with their record and field: of
-    those no array is needed."""
+    """The variables that hold a field's array and are used for single elements only, with their record and field."""
     made: Counter[str] = Counter()
     fields: dict[str, tuple[str, str]] = {}
     uses: Counter[str] = Counter()
@@ -94,7 +97,7 @@ def find_indexed_fields(blocks: Any, typeof: Any, records: Any) -> dict[str, tup
             uses.update(_names_in(inst if value is None else value))
             if op == "getitem" or isinstance(inst, ir.SetItem):
                 array, index = (value.value, value.index) if op else (inst.target, inst.index)
-                if is_one_number(typeof[array.name], typeof[index.name]):
+                if is_single_element(typeof[array.name], typeof[index.name]):
                     indexed[array.name] += 1
     return {name: place for name, place in fields.items() if made[name] == 1 and uses[name] == indexed[name]}
 
@@ -106,8 +109,8 @@ def _names_in(part: Any) -> set[str]:
     return {v.name for v in part.list_vars()} if hasattr(part, "list_vars") else set()
 
 
-def is_one_number(array: Any, index: Any) -> bool:
-    """Whether an index of this type is one number of an array; a constant below 0 is left to numba."""
+def is_single_element(array: Any, index: Any) -> bool:
+    """Whether an index of this type is a single element; a constant below 0 is left to numba."""
     places = index.types if isinstance(index, types.BaseTuple) else (index,)
     return (
         isinstance(array, types.Array)
@@ -119,24 +122,24 @@ def is_one_number(array: Any, index: Any) -> bool:
 
 
 class _Part(JITCodeLibrary):
-    """The code of a kernel and of what it calls, as it was translated."""
+    """The LLVM code of a kernel, not optimised, and the libraries that it calls."""
 
     def finalize(self) -> None:
         self._raise_if_finalized()
         self._finalized = True
 
     def _get_module_for_linking(self) -> Any:
-        """All that an entry needs for a call of this. What parts call is put together here, once for each entry, and
-        not at each of them, for its callers to do it again."""
+        """All that an entry needs for a call of this: the code of all parts that it reaches, linked once for each entry
+        instead of once for each part."""
         whole = self._final_module.clone()
         reached = self._reached()
         for part in reached:
             if isinstance(part, _Part):
                 whole.link_in(part._final_module, preserve=True)
-        for library in reached:  # now that all calls are there: LLVM leaves out what nobody calls
+        for library in reached:  # last, as LLVM drops functions without a call
             if not isinstance(library, _Part):
                 whole.link_in(library._get_module_for_linking(), preserve=True)
-        # As numba does it: several libraries may bring the same part to one entry, and LLVM then keeps one of them.
+        # As in numba: several libraries may bring the same part to an entry, of which LLVM keeps one.
         for function in whole.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = "linkonce_odr"
@@ -155,7 +158,7 @@ class _Part(JITCodeLibrary):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _PartLowering(typed_passes.NativeLowering):
-    """Translates a kernel into a part, and tells numba that callers find its code there."""
+    """Lowers a kernel to a part, and registers it for its callers."""
 
     _name = "milkrun_part_lowering"
     lowering_class = _Lower
@@ -164,15 +167,14 @@ class _PartLowering(typed_passes.NativeLowering):
         state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_compile = True
         super().run_pass(state)
-        state["cr"] = state.cr._replace(cfunc=state.library)  # what numba knows compiled code by
+        state["cr"] = state.cr._replace(cfunc=state.library)  # how numba identifies compiled code
         state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
         return True
 
 
 @register_pass(mutates_CFG=False, analysis_only=False)
 class _KnownNumbers(FunctionPass):
-    """Puts the numbers that a record is known to have where a kernel reads them, so that numba leaves out the branches
-    for other values."""
+    """Replaces reads of known numbers of a record by constants, so that numba prunes branches for other values."""
 
     _name = "milkrun_known_numbers"
 
@@ -187,7 +189,7 @@ class _KnownNumbers(FunctionPass):
                 if isinstance(read, ir.Expr) and read.op == "getattr" and read.value.name in known:
                     if read.attr in known[read.value.name]:
                         found.value = ir.Const(known[read.value.name][read.attr], read.loc)
-                        # Numba prunes branches by these definitions, not by the statement.
+                        # Numba prunes branches by these definitions, not by the statements.
                         state.func_ir._definitions[found.target.name] = [found.value]
         return True
 
@@ -197,10 +199,10 @@ def _knows(kind: Any) -> bool:
 
 
 class PartCompiler(CompilerBase):
-    """Numba's passes with a translation of our own."""
+    """Numba's passes with the lowering of this file."""
 
     lowering: tuple[Any, ...] = ()
-    """What the code of a part depends on besides the kernel."""
+    """The functions that the code of a part depends on besides the kernel, for the fingerprint of the cache."""
 
     def define_pipelines(self) -> list[PassManager]:
         whole = DefaultPassBuilder.define_nopython_pipeline(self.state, "milkrun_part")
@@ -211,4 +213,6 @@ class PartCompiler(CompilerBase):
         return [whole]
 
 
-PartCompiler.lowering = tuple(f for f in (*vars(_Lower).values(), find_indexed_fields, is_one_number) if callable(f))
+PartCompiler.lowering = tuple(
+    f for f in (*vars(_Lower).values(), find_indexed_fields, is_single_element) if callable(f)
+)

@@ -1,8 +1,8 @@
-"""The record `w` that kernels read and write: one address in compiled code, an attribute a field in the source.
+"""The record `w` that kernels read and write: one address in compiled code, an attribute for each field in the source.
 
-`w` is a pointer to a world's table of int64 words. `w.load` is lowered to the array that the table describes at that
-field's place. The words never change during a call and are marked so, hence the compiler lifts them out of loops.
-(A NamedTuple of forty arrays would pass some three hundred scalars to every kernel: minutes to compile.)
+`w` is a pointer to a world's table of int64 words. `w.load` is lowered to the array that the table describes in that
+field's slot. The words never change during a call and are marked as invariant, so the compiler hoists them out of
+loops. (A NamedTuple of forty arrays would pass three hundred scalars to every kernel, and compile for minutes.)
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ROWS, INSTANCES = 0, 1  # the first two words of a table
 WORD = ir.IntType(64)
 
 
-class Layout:
-    """Where each size, address and number stands in a world's table."""
+class RecordLayout:
+    """The index of each size, address and number in a world's table."""
 
     def __init__(self, fields: dict[str, Field], size_names: list[str], owner: str = "the record") -> None:
         self.fields = fields
@@ -47,7 +47,7 @@ class Layout:
         )
 
     def table(self, rows: int, instances: int, sizes: dict[str, int]) -> np.ndarray:
-        """A table with its sizes filled in."""
+        """A new table with its sizes."""
         table = np.zeros(self.width, np.int64)
         table[ROWS], table[INSTANCES] = rows, instances
         for name, slot in self.sizes.items():
@@ -55,14 +55,14 @@ class Layout:
         return table
 
     def word_of(self, name: str) -> int:
-        """Where the table has a size or a number."""
+        """The index of a size or a number in the table."""
         return self.sizes[name] if name in self.sizes else self.slots[name]
 
     def fill(
         self, batch: int, sizes: dict[str, int], given: Mapping[str, Any], chunks: int = 1
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The table of a batch of rows, for kernels that are no world's, and the arrays behind it, which must live as
-        long as it is used. What is not given is zero; `chunks` threads have work space each."""
+        """The table of a batch of rows for kernels outside a world, and its arrays, which must outlive the table.
+        Fields that are not given are zero; each of `chunks` threads has its own scratch."""
         table = self.table(batch, batch, sizes)
         kept: dict[str, np.ndarray] = {}
         for f in self.fields.values():
@@ -80,7 +80,7 @@ class Layout:
         return attribute in self.fields or attribute in self.sizes
 
     def put(self, table: np.ndarray, name: str, value: Any) -> None:
-        """Enters an array's address (and strides, where declared strided) or a configuration number."""
+        """Writes an array's address (and strides, if declared strided) or a constant into the table."""
         f, slot = self.fields[name], self.slots[name]
         if f.role is Role.CONSTANT and not f.dims:
             table[slot : slot + 1].view(np.float64 if f.dtype.kind == "f" else np.int64)[0] = value
@@ -95,10 +95,10 @@ class Layout:
 class RecordType(types.Type):
     """The compiler's type of `w`: two words, the table's address and the thread's scratch slot."""
 
-    def __init__(self, layout: Layout, known: Mapping[str, int] | None = None) -> None:
-        """Of the numbers `known` it is said that they have these values: code for others may be left out."""
+    def __init__(self, layout: RecordLayout, known: Mapping[str, int] | None = None) -> None:
+        """The numbers in `known` have these values in every table: code for other values may be pruned."""
         self.layout, self.known = layout, dict(known or {})
-        # Numba takes types of one name for one type: worlds with equal layouts share what is compiled.
+        # For numba types with equal names are equal: worlds with equal layouts share compiled code.
         text = layout.text + (f"; {sorted(self.known.items())}" if known else "")
         super().__init__(name=f"Record({hashlib.sha256(text.encode()).hexdigest()[:16]})")
 
@@ -127,12 +127,12 @@ class RecordAttributes(AttributeTemplate):
 
 @lower_getattr_generic(RecordType)
 def lower_attribute(context: Any, builder: Any, record: RecordType, value: Any, attribute: str) -> Any:
-    """Reads the words of a field and makes its array (or number) of them."""
+    """Lowers the read of a field to its array or number."""
     return Words(context, builder, record, value).read(attribute)
 
 
 class Words:
-    """A record in code that is being written: what stands at the places of its table."""
+    """The words of a record's table, in code that is being lowered."""
 
     def __init__(self, context: Any, builder: Any, record: RecordType, value: Any) -> None:
         self.context, self.builder, self.record, self.layout = context, builder, record, record.layout
@@ -165,8 +165,8 @@ class Words:
         return array._getvalue()
 
     def element(self, attribute: str, indices: list[Any]) -> Any:
-        """The address of one number of a field, which takes a fifth of the code that its array does. No index is
-        negative: interpreted kernels refuse it."""
+        """The address of an element of a field, which takes a fifth of the code of its array. Indices are not negative:
+        interpreted kernels refuse such an index."""
         f, builder = self.layout.fields[attribute], self.builder
         start = self._start(f)
         if f.strided:
@@ -175,15 +175,15 @@ class Words:
             for step in steps[1:]:
                 offset = builder.add(offset, step)
             return cgutils.pointer_add(builder, start, offset)
-        # Of a field with rows all extents but the first, the rows, are in dims; without rows dims has that one too.
-        # The first extent is needed for no address.
+        # An address needs all extents but the first. In a field with rows the first is the number of rows, and dims
+        # holds the others; in a field without rows dims holds the first, too.
         place = indices[0]
         for index, size in zip(indices[1:], f.dims[len(f.dims) + 1 - len(indices) :], strict=True):
             place = builder.add(builder.mul(place, self._size(size)), index)
         return builder.gep(start, [place])
 
     def _word(self, place: int) -> Any:
-        """What stands there, read once in each piece of straight code."""
+        """A word of the table, read once in each basic block."""
         key = self.builder.block, place
         if key not in self._read_at:
             read = self.builder.load(self.builder.gep(self.table, [WORD(place)]))
@@ -202,7 +202,7 @@ class Words:
         return [self._word(self.layout.slots[f.name] + 1 + k) for k in range(axes)]
 
     def _start(self, f: Field) -> Any:
-        """The address of a field's first number, that of the thread's own part in scratch."""
+        """The address of a field's first element; in scratch, of the thread's own part."""
         place = self.layout.slots[f.name]
         address = self._word(place)
         if f.role is Role.SCRATCH:
@@ -212,10 +212,10 @@ class Words:
 
 
 LOWERING = (lower_attribute, *(f for f in vars(Words).values() if callable(f)))
-"""What compiled code depends on besides kernels, for the fingerprint of the cache."""
+"""The functions that compiled code depends on besides kernels, for the fingerprint of the cache."""
 
 
-def record_at(layout: Layout, known: Mapping[str, int] | None = None) -> Any:
+def record_at(layout: RecordLayout, known: Mapping[str, int] | None = None) -> Any:
     """The intrinsic (table address, scratch slot) -> w for a layout."""
     record = RecordType(layout, known)
 

@@ -1,7 +1,7 @@
-"""What belongs to a world, said once on its class: policies, solvers, generator, checker, environments, figure, ...
+"""What belongs to a world, named once on its class: policies, solvers, generator, checker, environments, figure, ...
 
-A world names these things as "module:name". The names are looked up when somebody asks, so a family imports neither
-solvers nor bindings, and whoever needs a policy or a solver asks the world instead of keeping a table of worlds.
+A world names these as "module:name". The lookup is lazy, so a family imports neither solvers nor bindings, and code
+that needs a policy or a solver finds it on the class instead of in a table of worlds.
 """
 
 from __future__ import annotations
@@ -14,49 +14,50 @@ from milkrun.core.errors import RegistryError, did_you_mean
 
 
 class References:
-    """The attributes by which a world class names what belongs to it. A subclass inherits them as Python does; it adds
-    to a mapping by `{**Base.policies, "mine": "package.module:mine"}`. The object itself may stand for its name."""
+    """The attributes by which a world class names what belongs to it. A subclass inherits them; it extends a mapping by
+    `{**Base.policies, "mine": "package.module:mine"}`. The object itself may be given instead of its name."""
 
     problem: ClassVar[str] = ""
-    """short name, under which its generator is asked for; without it the registered name in small letters"""
+    """short name, by which its generator is found; by default the registered name in lower case"""
     task: ClassVar[Any] = ""
-    """the class that checks and prices its solutions and shares no code with it: `get_costs(instances, solution)`"""
+    """the class that checks its solutions and computes their costs, sharing no code with it: `get_costs(instances,
+    solution)`"""
     generator: ClassVar[Any] = ""
-    """the class that makes its instances apart from it"""
+    """the class that draws its instances without a world"""
     policies: ClassVar[Mapping[str, Any]] = {}
-    """name: a function of a world that returns its actions, or a class of such, made anew for each seed; first the one
-    to beat"""
+    """name: a function of a world that returns its actions, or a class of such, instantiated for each seed; the first
+    is the baseline"""
     solvers: ClassVar[Mapping[str, Any]] = {}
     """method: a function of a `milkrun.solvers.Job` that returns a `Solution`"""
     default_solver: ClassVar[str] = ""
+    """the default method; without it the first"""
     solver_options: ClassVar[tuple[str, ...] | None] = None
-    """options of the configuration that its solvers take; None: all of them"""
-    """the method that is used where none is asked for; without it the first"""
+    """options of the configuration that its solvers support; None: all of them"""
     plans_are_actions: ClassVar[bool] = True
-    """whether the actions of a `Solution` are played in their order; False: they are what play leads to, a tour say,
-    and the task alone judges them"""
+    """whether the actions of a `Solution` are played in their order; False: they are a result, such as a tour, which
+    only the task validates"""
     file_kinds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """kind of instance file that it plays: the options under which it does"""
+    """kind of instance file that it plays: the options for it"""
     environments: ClassVar[Mapping[str, Any]] = {}
-    """binding: the class of environment that it makes of this world instead of its common one"""
+    """binding: the environment class for this world instead of the general one"""
     figure: ClassVar[Any] = ""
     """draws whole episodes: a function of [(world, row, heading), ...] and a title that returns a figure, or None where
-    they hold too little for it; without it the picture of `draw` is shown"""
+    the episodes lack the data for it; without it the picture of `draw` is shown"""
     run_details: ClassVar[Any] = ""
     """what `milkrun run` shows beside returns and pictures: a `milkrun.cli.details.Details`"""
 
 
 def refer(world: Any, attribute: str, name: str | None = None) -> Any:
-    """What an attribute of a world class, or one entry of it, leads to."""
+    """Resolves an attribute of a world class, or one entry of it."""
     cls = world if isinstance(world, type) else type(world)
-    said = getattr(cls, attribute)
+    reference = getattr(cls, attribute)
     if name is None:
-        return resolve(said, f"{cls.__name__}.{attribute}")
-    return resolve(said[name], f"{cls.__name__}.{attribute}[{name!r}]")
+        return resolve(reference, f"{cls.__name__}.{attribute}")
+    return resolve(reference[name], f"{cls.__name__}.{attribute}[{name!r}]")
 
 
 def resolve(reference: Any, place: str) -> Any:
-    """What "module:name" leads to; `place` is where it was said, for the error. What is no text stands for itself."""
+    """Imports "module:name"; `place` is where it is declared, for the error. Any other object is returned as it is."""
     if not isinstance(reference, str):
         return reference
     module, _, name = reference.partition(":")
@@ -65,7 +66,7 @@ def resolve(reference: Any, place: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as e:
-        if e.name is None or not f"{module}.".startswith(f"{e.name}."):  # it is there, and lacks what it imports
+        if e.name is None or not f"{module}.".startswith(f"{e.name}."):  # one of its own imports is missing
             raise
         raise RegistryError(f"{place} = {reference!r}: there is no module {e.name!r}") from e
     for part in name.split("."):

@@ -1,8 +1,8 @@
-"""Names -> worlds. The registry holds strings, so listing worlds imports no family, no numba, no torch.
+"""Names -> worlds. The registry holds strings, so listing worlds imports no family, no numba and no torch.
 
 Ids have Gymnasium's grammar, `namespace/Name-vN`. Other packages add worlds through the packaging group
-`milkrun.worlds`: each entry is a callable that calls `register`. What else a world can be made into, and who else is to
-hear of its name, is put in from above (`bindings`, `on_register`): nothing of it is known here.
+`milkrun.worlds`: each entry is a callable that calls `register`. Higher layers register themselves in `bindings` and
+`on_register`; nothing of them is known here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _GRAMMAR = re.compile(r"(?:(?P<namespace>[\w:.-]+)/)?(?P<name>[\w:.-]+?)(?:-[vV]
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """What is known of a world without importing it; what its class says is read when asked for."""
+    """What is known of a world without importing it; properties that need its class import it."""
 
     id: str
     namespace: str
@@ -78,12 +78,12 @@ class WorldSpec:
 
     @property
     def problem(self) -> str:
-        """The short name of the world, by which its generator is asked for."""
+        """The short name of the world, by which its generator is found."""
         return self.load().problem or self.name.lower()
 
 
 def _checked(id: str, cls: Any, named: Any) -> Any:
-    """A World class whose configuration leaves the keywords of `make` alone."""
+    """The class, if it is a World class whose configuration declares no keyword of `make`."""
     if not (isinstance(cls, type) and hasattr(cls, "Config") and hasattr(cls, "fields")):
         raise RegistryError(f"{id}: {named} is not a World class")
     if clash := RESERVED & set(getattr(cls.Config, "__dataclass_fields__", {})):
@@ -92,9 +92,9 @@ def _checked(id: str, cls: Any, named: Any) -> Any:
 
 
 bindings: dict[str, Any] = {}
-"""What `api` may be: the function, or its "module:name", that `make` hands its arguments to."""
+"""The values of `api`: the function, or its "module:name", that `make` calls with its arguments."""
 on_register: dict[str, Callable[[WorldSpec, bool], None]] = {}
-"""Called with every new world and `force`, unless a keyword of `register` with this name says False."""
+"""Callbacks with every new world and `force`, unless a keyword of `register` with this name is False."""
 
 _worlds: dict[str, WorldSpec] = {}
 _plugins_loaded = False
@@ -115,7 +115,7 @@ def register(
 ) -> WorldSpec:
     """Adds a world under an id; `entry_point` is "module:Class" or the class itself.
 
-    A further keyword names an entry of `on_register`; False leaves that one out.
+    Each further keyword is the name of an entry of `on_register`; False skips it.
     """
     match = _GRAMMAR.fullmatch(id) if isinstance(id, str) else None
     if match is None or match["namespace"] is None or match["version"] is None or "-V" in id:
@@ -139,7 +139,7 @@ def register(
         dict(kwargs or {}),
     )
     if _worlds.get(id) == spec and not force:
-        return _worlds[id]  # the same line once more: a module that registers on import, and an entry point
+        return _worlds[id]  # idempotent: a module may register on import and by an entry point
     if id in _worlds and not force:
         raise RegistryError(f"{id!r} is registered already; force=True replaces it")
     _worlds[id] = spec
@@ -179,10 +179,12 @@ def each_world() -> Iterator[tuple[WorldSpec, Any]]:
 
 
 class ByWorld(Mapping[str, Any]):
-    """What the worlds have that say something by an attribute, under a name of theirs; read anew at each use."""
+    """Values of an attribute of the world classes that set it, by name. Lookups read the registry each time."""
 
     def __init__(self, attribute: str, name: Callable[[WorldSpec], str], value: Callable[[Any], Any]) -> None:
-        self._attribute, self._name, self._value = attribute, name, value
+        self._attribute = attribute
+        self._name = name
+        self._value = value
 
     def __getitem__(self, name: str) -> Any:
         return self._value(self._classes()[name])
@@ -194,7 +196,7 @@ class ByWorld(Mapping[str, Any]):
         return len(self._classes())
 
     def _classes(self) -> dict[str, Any]:
-        """Of worlds with the same name the one registered first."""
+        """The classes by name; of several with the same name the one registered first."""
         found: dict[str, Any] = {}
         for spec, cls in each_world():
             if getattr(cls, self._attribute):
@@ -203,7 +205,7 @@ class ByWorld(Mapping[str, Any]):
 
 
 def world_spec(id: str) -> WorldSpec:
-    """What is known of a world. Accepts an id without namespace, in any letter case, without version (the newest)."""
+    """What is known of a world. Its id may lack the namespace and the version (the newest), in any letter case."""
     if not isinstance(id, str):
         raise RegistryError(f"{id!r} is not an id: it must read namespace/Name-vN")
     if id in _worlds:
@@ -219,7 +221,7 @@ def world_spec(id: str) -> WorldSpec:
 
 
 def id_of(name: str) -> str:
-    """The id of a registered world by its name alone, whatever its letter case; one of this library first."""
+    """The id of a registered world by its name alone, in any letter case; worlds of this library first."""
     short = name.rpartition("/")[2]
     known = sorted(list_worlds(), key=lambda id: not id.startswith("milkrun/"))
     return next(
@@ -229,7 +231,7 @@ def id_of(name: str) -> str:
 
 
 def named_world(name: Any) -> WorldSpec:
-    """What is known of a world, by its id or its name alone, whatever its letter case."""
+    """What is known of a world, by its id or its name alone, in any letter case."""
     return world_spec(str(name) if "-v" in str(name) else id_of(str(name)))
 
 
@@ -241,8 +243,8 @@ def _find(id: str) -> WorldSpec:
     if match is not None:
         found = [s for s in _worlds.values() if s.name.lower() == match["name"].lower()]
         spaces = {s.namespace.lower() for s in found}
-        # A name alone means a world of ours, else the only one of that name. Among several none is guessed: nothing
-        # is found under "milkrun", and the error names what is near.
+        # A name alone means a world of this library, else the only one of that name. Of several none is chosen: nothing
+        # is found under "milkrun", and the error names similar ids.
         namespace = match["namespace"] or ("milkrun" if "milkrun" in spaces or len(spaces) != 1 else spaces.pop())
         found = [s for s in found if s.namespace.lower() == namespace.lower()]
         if match["version"] is not None:
@@ -274,15 +276,16 @@ def make(
     autoreset: Any = "next_step",
     illegal: str = "noop",
     threads: int | None = None,
-    debug: bool | None = None,
+    debug: bool | str | None = None,
     **overrides: Any,
 ) -> Any:
-    """A world by its id: `num_envs` rows of it, or with `api` the same in another library's words.
+    """Makes a world by its id with `num_envs` rows, or with `api` an environment of another library.
 
     The configuration is built from the defaults, then `preset`, then `config` (an instance, a mapping, the path of
-    a JSON file), then the keywords left over. Rows are the same bits for every `threads` and batch size;
+    a JSON file), then the remaining keywords. The bits of a row do not depend on `threads` and the batch size;
     `first_row=f` makes any slice of a big batch alone. `debug=True` plays the kernels as plain Python, row by row, with
-    every array access checked: the same bits, slowly. Without it, the environment variable MILKRUN_DEBUG=1 decides.
+    every array access checked. `debug="bounds"` compiles them with checked indices, for long runs. Without either the
+    environment variable MILKRUN_DEBUG (0, 1 or bounds) decides.
     """
     spec = world_spec(id)
     if api is not None:

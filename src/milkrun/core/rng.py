@@ -1,12 +1,11 @@
 """Random streams that run inside kernels: every draw is a pure function of (seed, row, episode, purpose, index).
 
-Nothing is advanced and nothing is stored, so a row replays bit for bit at any batch size, and a draw added to one place
-shifts none in another. The words come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-SC 2011).
+There is no generator state, so a row replays bit for bit at any batch size, and an additional draw changes no other.
+The words come from Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
-One purpose serves one law: `uniform(s, 3)` and `normal(s, 3)` of the same stream read the same words and are one draw
-in two shapes. Give every quantity of a world a purpose of its own. Indices are 0 .. 2**32 - 1. Arguments are not
-checked here: a kernel cannot raise, so configs and generators refuse bad parameters before.
+One purpose serves one distribution: `uniform(s, 3)` and `normal(s, 3)` of the same stream read the same words, so they
+are not independent. Give every quantity of a world a purpose of its own. Indices are 0 .. 2**32 - 1. Arguments are not
+validated here: a kernel cannot raise, so configurations and generators refuse invalid parameters.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     """Philox4x32-10 of a counter (four words) and a key (two words), all uint64 below 2**32."""
     for _ in range(10):
         # Both factors are below 2**32, so a product fits 64 bits; its halves are the paper's high and low words.
-        # The key grows before every round but the first. Its growth after the last round is read by nobody.
+        # The key is increased before every round but the first. Its increase after the last round has no effect.
         p0, p1 = _MUL0 * c0, _MUL1 * c2
         c0 = (p1 >> _WORD) ^ c1 ^ k0
         c1 = p1 & _LOW
@@ -91,7 +90,8 @@ def row_stream(w, b, purpose):
 
 @kernel(inline=True)
 def block(s, j, attempt):
-    """Four 32-bit words: block j of a stream; attempt (below 2**16) leads to fresh words after a rejection."""
+    """Four 32-bit words: block j of a stream; each attempt (below 2**16) gives other words, for use after a
+    rejection."""
     counter1 = np.uint64(s.purpose) | (np.uint64(attempt) << _ATTEMPT_SHIFT)
     return philox(np.uint64(j) & _LOW, counter1, np.uint64(s.x2), np.uint64(s.x3), np.uint64(s.k0), np.uint64(s.k1))
 
@@ -131,7 +131,7 @@ def uniform(s, i):
 
 @kernel(inline=True)
 def uniform_pair(s, k):
-    """The draws uniform(s, 2k) and uniform(s, 2k + 1) for the price of one."""
+    """The draws uniform(s, 2k) and uniform(s, 2k + 1), which share a block."""
     first, second = _halves(s, k, _0)
     return _unit(first), _unit(second)
 
@@ -158,8 +158,8 @@ def integers(s, i, low, high):
     for attempt in range(_ATTEMPTS):
         w = block(s, j >> _2, attempt)
         word = (w[3] if lane & _1 else w[2]) if lane & _2 else (w[1] if lane & _1 else w[0])
-        # The high word of word * n is the draw. It is fair unless the low word is below 2**32 mod n, which is smaller
-        # than n: so the first comparison mostly saves the division.
+        # The high word of word * n is the draw. It is unbiased unless the low word is below 2**32 mod n, which is
+        # smaller than n, so the first comparison mostly saves the division.
         product = word * n
         remainder = product & _LOW
         if remainder >= n or remainder >= (_TWO32 - n) % n:
@@ -174,14 +174,14 @@ def fill_integers(s, out, low, high):
     threshold = (_TWO32 - n) % n
     for j in range(size // 4):
         w = block(s, j, _0)
-        # Attempt 0 of each, as `integers` begins. One is refused with a chance below n / 2**32, so all four are
-        # written first, and drawn again only then.
+        # Attempt 0 of each, as in `integers`. One is rejected with a probability below n / 2**32, so all four are
+        # written first, and drawn again only after a rejection.
         p0, p1, p2, p3 = w[0] * n, w[1] * n, w[2] * n, w[3] * n
         out[4 * j] = low + np.int64(p0 >> _WORD)
         out[4 * j + 1] = low + np.int64(p1 >> _WORD)
         out[4 * j + 2] = low + np.int64(p2 >> _WORD)
         out[4 * j + 3] = low + np.int64(p3 >> _WORD)
-        if min(min(p0 & _LOW, p1 & _LOW), min(p2 & _LOW, p3 & _LOW)) < threshold:  # one of them is to be drawn again
+        if min(min(p0 & _LOW, p1 & _LOW), min(p2 & _LOW, p3 & _LOW)) < threshold:  # one of them is rejected
             for i in range(4 * j, 4 * j + 4):
                 out[i] = integers(s, i, low, high)
     for i in range(size - size % 4, size):
@@ -212,7 +212,7 @@ def choice(s, i, weights):
         total += weights[j]
     target = uniform(s, i) * total
     below = 0.0
-    # Should rounding leave the target at or above the whole sum, the last positive weight is taken.
+    # If rounding leaves the target at or above the whole sum, the last positive weight is taken.
     chosen = -1
     for j in range(weights.shape[0]):
         if weights[j] > 0.0:
@@ -290,7 +290,7 @@ def truncated_normal(s, i, mu, sigma, low, high):
         return min(max(mu, low), high)
     u = _open_unit(_bits(s, i))
     a, b = (low - mu) / sigma, (high - mu) / sigma
-    # Near 1 the cdf has lost its digits, so an interval on the right is mirrored to the left.
+    # Near 1 the cdf loses precision, so an interval on the right is mirrored to the left.
     side = sigma
     if a + b > 0.0:
         a, b, side = -b, -a, -sigma

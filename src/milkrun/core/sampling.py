@@ -1,7 +1,7 @@
 """Uniform draws among allowed actions, compiled over the batch.
 
-A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batch samples what the whole would. The
-turn is a number of the caller's, or for each row the step at which its episode stands.
+A draw depends on (seed, the row's stream key, turn) alone, so a slice of a batch samples the same actions as the whole.
+The turn is a number that the caller gives, or the number of steps of the row's episode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAMPLING = 60_000  # purposes from here on belong to these streams, apart from a
 LOW, WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 ONES, HIGH, TOP = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080), np.uint64(56)
 # 22 bits of turns above twice 20: with AT_STEP at most 2**62 + 2**40, which an int64 holds.
-FIELD = 1 << 20  # turn, first and width of a segment ride in one number
+FIELD = 1 << 20  # turn, first and width of a segment are packed into one number
 TURNS = 1 << 22
 AT_STEP = TURNS  # as the turn: the steps that the row's episode has counted
 PURPOSES = 4096
@@ -26,8 +26,8 @@ AGENTS = 4080  # purposes below this one are those of agents, by the place of th
 
 @kernel
 def random_allowed(w, b, seed, packed):
-    """An allowed action of the agent whose mask is the segment [first, first + width) of its row's; without a width the
-    whole, which may be wider than a field holds."""
+    """An allowed action of the agent whose mask is the segment [first, first + width) of the row's mask; width 0 is the
+    whole mask, which may exceed the packed field."""
     first, width = packed // FIELD % FIELD, packed % FIELD
     if width == 0:
         width = w.action_mask.shape[1]
@@ -36,7 +36,7 @@ def random_allowed(w, b, seed, packed):
 
 @kernel
 def random_step(w, b, seed, i):
-    """The action of a random policy at the i-th step of an episode, as `World.play_out` asks for it."""
+    """The action of a random policy at the i-th step of an episode, for `World.play_out`."""
     return pick(w, b, 0, w.action_mask.shape[1], row_key(w, b, seed, 0, 0), i)
 
 
@@ -61,8 +61,8 @@ def turn_of(w, b, packed):
 
 @kernel
 def row_key(w, b, seed, purpose, lap):
-    """The stream of a row; the caller's seed is scrambled, so that it never cancels against the world's. There are 4096
-    purposes, and as many again in each lap."""
+    """The stream of a row; the caller's seed is scrambled, so that it never cancels the world's seed. Each lap has 4096
+    purposes."""
     # The finaliser of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
     z = np.uint64(seed) + np.uint64(lap + 1) * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -80,7 +80,7 @@ def pick(w, b, first, width, s, index):
     Eight flags are counted at a time: a byte of `word * ONES` counts the flags up to its own.
     """
     last = first + width
-    # At least 1: a mask without a flag would have `integers` divide by 0. The answer is 0 then.
+    # At least 1: for a mask without a flag `integers` would divide by 0. The result is 0 then.
     k = integers(s, index, 0, max(count(w, b, first, last), 1))
     j = first
     while j + 8 <= last:
@@ -131,7 +131,7 @@ def sample(world: Memory, seed: int, turn: int | None) -> np.ndarray:
 
 
 def chance(world: Memory, seed: int, turn: int | None, number: int) -> np.ndarray:
-    """(B,) one more draw in [0, 1) a row, beside the one that chose its action; `number` counts them."""
+    """(B,) one more draw in [0, 1) a row, independent of the one that chose its action; `number` counts them."""
     return world.map_rows(random_chance, np.float64, seed, _pack(turn, CHANCES - number, 0))
 
 

@@ -23,36 +23,35 @@ from numba import njit, prange, types
 from milkrun.core.cache import BUILDING, compile_module
 from milkrun.core.clock import compiling
 from milkrun.core.errors import ConfigError
-from milkrun.core.faults import explained
+from milkrun.core.faults import explain_compile_error
 from milkrun.core.interrupts import undisturbed
 from milkrun.core.kernels import call_at
 
 
 class Entry:
-    """One compiled function (numbers..., first row, last row, scratch slot) -> number, made when first needed.
+    """One compiled function (numbers..., first row, last row, scratch slot) -> number, compiled lazily.
 
-    All are int64 (addresses and counts): the call costs a fraction of a microsecond, and the compiler can never be
-    surprised by a new type.
+    All arguments are int64 (addresses and counts), so a call costs a fraction of a microsecond and never compiles for
+    another type.
     """
 
     def __init__(self, function: Any) -> None:
         self._function = function
         self._address = 0
-        self._interpreted = isinstance(function, FunctionType)  # a world in debug mode: one row after the other
+        self._interpreted = isinstance(function, FunctionType)  # a world in debug mode plays its rows in one thread
         self.serial: Callable[..., int] = function if self._interpreted else self._first
 
     def run(self, args: tuple[int, ...], rows: int, chunks: int) -> int:
-        """The sum of what the rows return; `chunks` > 1 splits them over as many threads."""
+        """The sum of the return values of the rows; `chunks` > 1 splits them over as many threads."""
         if chunks == 1 or self._interpreted:
             return self.serial(*args, 0, rows, 0)
         return _in_parallel(self, args, rows, chunks)
 
     def parallel(self, *args: int) -> int:
-        """The same for (numbers..., rows, chunks), each chunk by a thread of its own."""
+        """The same for (numbers..., rows, chunks), each chunk in a thread of its own."""
         if not self._address:
-            with BUILDING:  # which a fork waits for: looking up an address takes the compiler's lock
-                # The wrapper has C's convention. By numba's own, `call_at` would have to give places for result and
-                # error first.
+            with BUILDING:  # a fork waits for this lock, since looking up an address takes the compiler's lock
+                # The wrapper has C's calling convention; numba's own would need places for result and error.
                 (compiled,) = _compiled(self._function).overloads.values()
                 self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
         return _spread(len(args) - 2)(self._address, *args)
@@ -63,14 +62,14 @@ class Entry:
 
 
 def _compiled(function: Any) -> Any:
-    """The function, which takes int64 only, ready to run."""
+    """Compiles the function for int64 arguments."""
     with compiling(), BUILDING:
         if not function.signatures:
             with undisturbed(), _without_collector():
                 try:
                     function.compile((types.int64,) * function.py_func.__code__.co_argcount)
                 except Exception as e:
-                    if (sentence := explained(function, e)) is None:
+                    if (sentence := explain_compile_error(function, e)) is None:
                         raise
                     raise sentence from e
             function.disable_compile()
@@ -79,8 +78,8 @@ def _compiled(function: Any) -> Any:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """A compile makes a million objects and little garbage: looking for it takes a tenth of the time, and more in a
-    process that holds a lot already."""
+    """Disables the garbage collector. A compile makes a million objects and little garbage; collection takes a tenth of
+    the time, and more in a large process."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -92,7 +91,7 @@ def _without_collector() -> Iterator[None]:
 
 @cache
 def _spread(numbers: int) -> Any:
-    """The parallel loop over entries that take so many numbers."""
+    """The parallel loop over entries with this many numbers."""
     text = _SPREAD.format(numbers=", ".join(f"x{k}" for k in range(numbers)))
     names = {"njit": njit, "prange": prange, "int64": types.int64, "call_at": call_at}
     return _compiled(compile_module(f"spread_{numbers}", text, names).spread)
@@ -111,12 +110,12 @@ def spread(entry, {numbers}, n, chunks):
 
 _threads: int | None = None
 _forked = False
-_settled = False
-_one_at_a_time: threading.Lock | None = None  # for threading layers that must not be entered twice at once
+_layer_chosen = False
+_layer_lock: threading.Lock | None = None  # for threading layers that are not thread-safe
 
 
 def set_num_threads(n: int | None) -> None:
-    """How many threads a big batch may use; None: MILKRUN_NUM_THREADS, else all cores. No result depends on it."""
+    """Sets the number of threads of big batches; None: MILKRUN_NUM_THREADS, else all cores. No result depends on it."""
     global _threads
     if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1):
         raise ConfigError(f"set_num_threads({n!r}): must be an integer >= 1, or None")
@@ -124,7 +123,7 @@ def set_num_threads(n: int | None) -> None:
 
 
 def get_num_threads() -> int:
-    """The number of threads a big batch uses now."""
+    """The number of threads of big batches."""
     if _threads is not None:
         return _threads
     if text := os.environ.get("MILKRUN_NUM_THREADS"):
@@ -135,7 +134,7 @@ def get_num_threads() -> int:
 
 
 def chunks_for(rows: int, parallel_from: int, threads: int | None) -> int:
-    """Into how many pieces a batch is cut: one below the threshold and in a forked child, else one a thread."""
+    """The number of chunks of a batch: one below the threshold and in a forked child, else one a thread."""
     if _forked or rows < 2:
         return 1
     if threads is None:
@@ -145,9 +144,9 @@ def chunks_for(rows: int, parallel_from: int, threads: int | None) -> int:
     return min(threads, rows)
 
 
-def _settle_threading_layer() -> None:
-    """OpenMP unless the user chose a layer; whatever cannot be entered by two Python threads gets a lock."""
-    global _one_at_a_time, _settled
+def _choose_threading_layer() -> None:
+    """Chooses OpenMP unless the user chose a layer; a layer that is not thread-safe gets a lock."""
+    global _layer_lock, _layer_chosen
     with BUILDING:
         if numba.config.THREADING_LAYER == "default":
             try:
@@ -156,22 +155,22 @@ def _settle_threading_layer() -> None:
                 numba.config.THREADING_LAYER = "omp"
             except ImportError:
                 pass
-        if numba.config.THREADING_LAYER not in ("omp", "tbb", "threadsafe") and _one_at_a_time is None:
-            _one_at_a_time = threading.Lock()
-        _settled = True
+        if numba.config.THREADING_LAYER not in ("omp", "tbb", "threadsafe") and _layer_lock is None:
+            _layer_lock = threading.Lock()
+        _layer_chosen = True
 
 
 def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) -> int:
-    if not _settled:
-        _settle_threading_layer()
-    lock = _one_at_a_time
-    # Somebody else is inside. No result depends on threads, so the rows are played here instead of waiting.
+    if not _layer_chosen:
+        _choose_threading_layer()
+    lock = _layer_lock
+    # Another thread is inside. No result depends on the number of threads, so this one plays the rows alone.
     if lock is not None and not lock.acquire(blocking=False):
         return entry.serial(*args, 0, rows, 0)
     try:
         before = numba.get_num_threads()
         # In Python, not in `spread`: compiled, numba's functions for it need Python's own `print`, which Ray replaces.
-        # It is put back afterwards, since the user's own parallel code has the same setting.
+        # Restored afterwards, since the user's own parallel code shares the setting.
         wanted = min(chunks, int(numba.config.NUMBA_NUM_THREADS))
         if wanted == before:
             return entry.parallel(*args, rows, chunks)

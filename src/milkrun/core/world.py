@@ -2,8 +2,8 @@
 
 All data of a world are fields, arrays whose first axis is the row. A world class declares them and its actions,
 names a configuration, and binds its kernels: `bind(generate=..., reset=..., step=...)` and what else `hooks` lists.
-Everything else is here (stepping, illegal actions, saving), in `episodes` (how they begin, autoreset), in `memory`
-(allocation) and in `launcher` (what a turn of a row is).
+Everything else is here (stepping, observing, illegal actions), in `saving` (states in and out), in `episodes` (resets,
+autoreset, interrupts), in `memory` (allocation) and in `launcher` (one step of one row).
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from milkrun.core.arguments import (
     read_debug,
     read_keys,
 )
-from milkrun.core.episodes import Episodes
 from milkrun.core.errors import ConfigError, IllegalAction, ResetNeeded, ShapeError, shown
 from milkrun.core.fields import (
-    Role,
     bool_,
     constant,
     float32,
@@ -43,14 +41,12 @@ from milkrun.core.fields import (
     state,
     view,
 )
-from milkrun.core.instances import Given, check_saved, read_instances, read_saved, refuse_fault, refuse_where
-from milkrun.core.interrupts import undisturbed
 from milkrun.core.launcher import DUE_ONE, NO_LIMIT
 from milkrun.core.layouts import check_layout, lay_out, split_entries
 from milkrun.core.memory import address_of
-from milkrun.core.record import INSTANCES, ROWS
 from milkrun.core.references import References
 from milkrun.core.sampling import chance, sample
+from milkrun.core.saving import Saving
 
 if TYPE_CHECKING:
     from milkrun.render.canvas import Canvas
@@ -62,21 +58,19 @@ FieldOf = Callable[[str], np.ndarray]
 ChanceOf = Callable[[int], np.ndarray]
 
 
-class World(Episodes, References):
-    """A batch of `num_envs` rows. What `reset` and `step` made stands in the world's arrays, which stay in place."""
+class World(Saving, References):
+    """A batch of `num_envs` rows. `reset` and `step` write their results into the world's arrays, which stay in
+    place."""
 
     id: ClassVar[str] = ""
-    synonyms: ClassVar[Mapping[str, str]] = {}  # other names of fields, under which TensorDicts show them too
-    demo_rows: ClassVar[int] = 1024  # how many `milkrun demo` plays
-    _threads_copy: ClassVar[bool] = True  # in a step by several threads each copies the actions of its own rows
+    synonyms: ClassVar[Mapping[str, str]] = {}  # further names of fields in TensorDicts
+    demo_rows: ClassVar[int] = 1024  # rows of `milkrun demo`
+    _threads_copy: ClassVar[bool] = True  # in a parallel step each thread copies the actions of its rows
     mask_lists_all: bool = True  # False: an action is more than the mask lists; see complete_actions
-    faults: ClassVar[Mapping[int, tuple[str, str]]] = {}
-    """What the numbers of the kernel `fault` mean: a field, and the rule that it breaks; there `{capacity}` stands for
-    the value of that field."""
-    chart_fields: ClassVar[tuple[str, ...]] = ()  # what `chart` wants of every frame
-    fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: steps are no seconds
-    is_cost: ClassVar[bool] = False  # the return is minus a cost that is never negative, of which gaps are shares
-    render_fps: ClassVar[float] = 10  # pictures a second of a video with one a step; where steps are seconds, theirs
+    chart_fields: ClassVar[tuple[str, ...]] = ()  # fields that `chart` reads in every frame
+    fps: ClassVar[float | None] = None  # frames a second of `step_frames`; None: a step has no duration
+    is_cost: ClassVar[bool] = False  # the return is minus a cost >= 0, so gaps are relative to it
+    render_fps: ClassVar[float] = 10  # frames a second of a video with one frame a step
 
     max_steps = constant(int64, doc="steps until a row is truncated")
     reward_at_end = constant(int64, doc="1: the whole return is paid on the last step")
@@ -101,7 +95,7 @@ class World(Episodes, References):
         autoreset: Any = "next_step",
         illegal: str = "noop",
         threads: int | None = None,
-        debug: bool | None = None,
+        debug: bool | str | None = None,
     ) -> None:
         self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
@@ -123,34 +117,23 @@ class World(Episodes, References):
         self.final: dict[str, np.ndarray] = {}
         self.final_rows = np.zeros(0, np.int64)
         self._allocate()
-        self._action_shape, self._action_kinds = self._actions.shape, "f" if self.action.kind == "box" else "iu"
+        self._action_shape = self._actions.shape
+        self._action_kinds = "f" if self.action.kind == "box" else "iu"
         self._action_dtype = self._actions.dtype
-        looked_at = self._raises or self.debug  # before they are played, so that they are copied first
-        self._copied_late = self._threads_copy and not looked_at and self._may_spread()
-        self._quick_kinds = self._action_kinds.replace("f", "")  # numbers may overflow, which takes more care
+        checked_first = self._raises or self.debug  # actions are read before the step, so they are copied before it
+        self._copied_late = self._threads_copy and not checked_first and self._may_spread()
+        self._quick_kinds = self._action_kinds.replace("f", "")  # floats may overflow, which `_take` handles
         self.stream[:] = [self.seed, 0, -1]
         self.stream[:, 1] = self.first_row + self._all
         self._mode = MODES[self.autoreset]
-        self._some_ended = False  # a row may have ended; only a hint that saves looking
-        self._fresh = np.zeros(self.num_envs, bool)
-        self._all_fresh = False  # every row has been reset at least once
-        self._beginning = None
-        self._closed = False
-        self._ready = False  # all rows fresh, none beginning, and not closed
-        self._all_stale, self._stale = True, np.zeros(self.num_envs, bool)
+        self._some_ended = False  # a row may have ended; False saves the test of each row
+        self._playable = np.zeros(self.num_envs, bool)
+        self._ready = self._interrupted = self._closed = False
+        self._changing = None
+        self._all_stale = True
+        self._stale = np.zeros(self.num_envs, bool)
 
-    # -- what a world class says ------------------------------------------------------------------------------
-
-    def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Other layouts of an instance turned into this world's instance fields; absent ones get their default."""
-        return values
-
-    def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between instance fields; raises BadInstance. Shapes, dtypes and bounds have been checked."""
-
-    def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between the state of rows and the instances they play, both with the row first; raises BadInstance.
-        Shapes, dtypes and bounds have been checked."""
+    # -- hooks of world classes -------------------------------------------------------------------------------
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
@@ -159,27 +142,27 @@ class World(Episodes, References):
 
     @classmethod
     def task_weights(cls, config: Any) -> dict[str, float] | None:
-        """What this configuration weighs the amounts of the task with; None: the weights of the task itself."""
+        """The weights of this configuration for the amounts of the task; None: the task's own weights."""
         return None
 
     def why_illegal(self, row: int, action: Any) -> str:
-        """The reason in the words of the trade, for IllegalAction."""
+        """The reason for IllegalAction, in the terms of the problem."""
         return "not in the action mask"
 
     def scene(self, row: int) -> Scene:
-        """What a row looks like now, asked after every reset and step; as inherited, what the declared fields tell."""
+        """What a row looks like now, for recorders after every reset and step; by default drawn from the fields."""
         from milkrun.render.default_scene import scene_of_fields, scene_of_picture
 
         self.check_row(row)
         return scene_of_fields(self, row) if type(self).draw is World.draw else scene_of_picture(self, row)
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-        """What an episode of a row was in time, asked once at its end: `frames` has the `chart_fields`, frame first,
-        and `action`, step first."""
+        """The time chart of an episode of a row, at its end: `frames` has the `chart_fields`, frame first, and
+        `action`, step first."""
         return None
 
     def action_name(self, agent: int, action: int) -> str:
-        """An action in words; as inherited that of the point or body of row 0 that it leads to."""
+        """An action in words; by default the name of the point or body of row 0 that it leads to."""
         from milkrun.render.default_scene import name_by_scene
 
         return name_by_scene(self, agent, action)
@@ -191,8 +174,8 @@ class World(Episodes, References):
         return why_masked(self, row, index)
 
     def step_frames(self, actions: Any, rows: Rows = None) -> Iterator[np.ndarray | None]:
-        """Plays one step, bit for bit as `step`, and stops where a frame is to be kept, last at its end; yields the
-        rows that have one, None for all."""
+        """Plays one step, bit for bit as `step`, and yields at each frame of it, last at its end: the rows with a
+        frame, None for all."""
         self.step(actions, rows)
         yield None
 
@@ -205,21 +188,18 @@ class World(Episodes, References):
         paint(canvas, scene, f"{name}  step {int(self.i[row])}")
 
     def figures(self, last: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Figures of merit by name, of ended episodes: `last` has their last `figure_fields`, steps and objectives."""
+        """Figures of merit of ended episodes, by name: `last` has their last `figure_fields`, steps and objectives."""
         return {}
 
     @property
     def num_actions(self) -> int:
-        """How many actions a single agent has; more than the mask lists where `mask_lists_all` is False."""
+        """The number of actions of a single agent; more than the mask lists where `mask_lists_all` is False."""
         return self.action.nvec(self.sizes)[0]
 
     def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
-        """Whole legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is an
-        instance or state field of these rows, `chance(k)` the k-th further draw of each in [0, 1)."""
+        """Complete legal actions from draws of the mask, one a row, where `mask_lists_all` is False; `field(name)` is
+        an instance or state field of these rows, `chance(k)` the k-th further draw of each in [0, 1)."""
         return drawn
-
-    def rows_written(self, rows: np.ndarray) -> None:
-        """Called when the fields of these rows were written from outside: an engine behind them follows."""
 
     # -- the contract -----------------------------------------------------------------------------------------
 
@@ -230,36 +210,11 @@ class World(Episodes, References):
         number goes up by one. `instance`: fields to play instead of drawn ones; they stay through later resets
         of these rows, until a full reset without any.
         """
-        chosen = self._settle(rows)
+        chosen = self._rows(rows)
         keys = read_keys(self.stream, chosen, self.first_row, seed)
-        given = None if instance is None else read_instances(self, instance, len(chosen))
-        whole = rows is None
-        become: dict[str, Any] = {}
-        if not self._all_fresh:
-            fresh = self._fresh.copy()
-            fresh[chosen] = True
-            become = {"_fresh": fresh, "_all_fresh": bool(fresh.all())}
-        if whole and seed is not None and not is_list(seed):
-            become["seed"] = int(seed)
-        beginning = chosen, keys, {"reward": 0}, become
-        changes = given is not None or (whole and (self._some_given or self.num_instances != self.num_envs))
-        before = self.stream[chosen], self._instances_kept() if changes and given is None else None
-        try:
-            if changes:
-                with undisturbed():
-                    self._change_instances(given, chosen, whole)
-                    self._ready, self._beginning = False, beginning
-            else:
-                self._ready, self._beginning = False, beginning
-            self._begin_recorded()
-        except BaseException as error:
-            if given is None and isinstance(error, Exception):  # a law refused: the rows stay as they were
-                self._beginning, self._ready = None, self._all_fresh
-                self.stream[chosen], kept = before
-                if kept is not None:
-                    self._put_back_instances(kept)
-            self._complete()
-            raise
+        self._begin_episodes(chosen, keys, instance, whole=rows is None)
+        if rows is None and seed is not None and not is_list(seed):
+            self.seed = int(seed)
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one action in each named row (all without `rows`): one native call."""
@@ -268,14 +223,14 @@ class World(Episodes, References):
         else:
             chosen = self._rows(rows)
             order, n = address_of(chosen), len(chosen)
-        if not self._ready:
+        if self._changing is not None or not self._ready:
             self.refuse_unready(chosen)
         if (
             type(actions) is np.ndarray
             and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
             and actions.dtype.kind in self._quick_kinds
         ):
-            # Threads copy the bytes as they are: so these must be of the buffer's type, in order and in one piece.
+            # Threads copy bytes, so the actions must have the buffer's dtype and be contiguous.
             if rows is None and self._copied_late and actions.dtype == self._action_dtype and actions.flags.carray:
                 given = address_of(actions)
             else:
@@ -292,22 +247,18 @@ class World(Episodes, References):
             self._all_stale = True
         else:
             self._outdate(chosen)
-        try:
-            ended = self._play(chosen, order, n, given)
-            if self._mode == 2:
-                if ended:
-                    self._record_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
-                    self._begin_recorded()
-                elif len(self.final_rows):
-                    self.final, self.final_rows = {}, self.final_rows[:0]
-            elif ended:
-                self._some_ended = True
-                if ended >= DUE_ONE:
-                    self._record_due(chosen)
-                    self._begin_recorded()
-        except BaseException:
-            self._complete(chosen)
-            raise
+        self._changing = chosen
+        ended = self._play(chosen, order, n, given)
+        if self._mode == 2:
+            if ended:
+                self._begin_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
+            elif len(self.final_rows):
+                self.final, self.final_rows = {}, self.final_rows[:0]
+        elif ended:
+            self._some_ended = True
+            if ended >= DUE_ONE:
+                self._begin_due(chosen)
+        self._changing = None
 
     def play_out(self, choose: Any, x: int = 0) -> int:
         """Plays every live row to its end by a compiled policy, in one native call; returns the steps of all rows.
@@ -327,7 +278,7 @@ class World(Episodes, References):
             raise ConfigError("play_out needs a max_steps: without one a row might never end")
 
     def draw_instances(self, episode: int = 0) -> None:
-        """Draws the instances of an episode of every row and no more: what generators are made of."""
+        """Draws the instances of an episode of every row, without beginning it; generators are made of this."""
         self.stream[:, 2] = episode
         self._draw_rows(self._all)
 
@@ -338,15 +289,16 @@ class World(Episodes, References):
     def observe(self, rows: Rows = None, *, layout: str) -> Any: ...
 
     def observe(self, rows: Rows = None, *, layout: str | None = None) -> Any:
-        """What the agents see now: the observed fields and the mask, the world's own arrays, with views on demand made
-        up to date: those of the named rows (all without `rows`) that are not.
+        """The observed fields and the mask, as the world's own arrays. Views on demand are computed in the named rows
+        (all without `rows`) where they are outdated.
 
-        With a `layout` ("flat", "dict", in some worlds "view"), the observation of all rows as an environment of
-        Gymnasium or SB3 shows it that was made with this layout; a flat one is an array (num_envs, numbers), a copy.
+        With a `layout` ("flat", "dict", in some worlds "view"), the observation of all rows that an environment of
+        Gymnasium or SB3 with this layout returns; a flat one is an array (num_envs, numbers), a copy.
         """
-        self._open()
+        chosen = self._rows(rows)
+        self._refuse_interrupted(chosen)
         if self._launcher.observe is not None:
-            self._make_views(self._rows(rows))
+            self._update_views(chosen)
         if layout is not None:
             seen, _ = split_entries(self, check_layout(self, layout))
             return lay_out(
@@ -360,8 +312,8 @@ class World(Episodes, References):
     def sample_actions(self, seed: int = 0, turn: int | None = None) -> np.ndarray:
         """One allowed action a row, uniformly. A draw depends on `seed` and on the row's seed, number, episode and
         step, so a loop of `step(sample_actions())` plays a random policy and a second loop repeats it. A given `turn`
-        takes the place of the step. Compiled; reads only the masks."""
-        self._open()
+        replaces the step. Compiled; reads only the masks."""
+        self._refuse_interrupted()
         seed = check_seed(seed)
         if turn is not None:
             turn = check_count("turn", turn, 0)
@@ -369,10 +321,6 @@ class World(Episodes, References):
         if self.mask_lists_all:
             return drawn
         return self.complete_actions(drawn, self._field_of_rows, partial(chance, self, seed, turn))
-
-    def _field_of_rows(self, name: str) -> np.ndarray:
-        array: np.ndarray = getattr(self, name)
-        return array[self.instance_row] if self.fields[name].role is Role.INSTANCE else array
 
     def render(self, row: int = 0) -> np.ndarray:
         """The picture of a row, uint8 (512, 512, 3)."""
@@ -383,49 +331,14 @@ class World(Episodes, References):
         self.draw(int(row), canvas)
         return canvas.pixels
 
-    def state_dict(self, rows: Rows = None) -> dict[str, np.ndarray]:
-        """Copies of all that the named rows are, enough to continue them bit for bit."""
-        self._open()
-        chosen = self._rows(rows)
-        kept = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
-        saved = {f.name: getattr(self, f.name)[chosen] for f in kept}
-        if rows is None:
-            saved |= {f.name: getattr(self, f.name).copy() for f in self._with_role(Role.INSTANCE)}
-        else:
-            saved |= {f.name: getattr(self, f.name)[self.instance_row[chosen]] for f in self._with_role(Role.INSTANCE)}
-            saved["instance_row"] = np.arange(len(chosen), dtype=np.int32)
-        return saved
-
-    def load_state_dict(self, saved: Mapping[str, np.ndarray], rows: Rows = None) -> None:
-        """Puts rows back to what `state_dict` saved of as many rows."""
-        chosen = self._settle(rows)
-        arrays, given = read_saved(self, saved, len(chosen))
-        check_saved(self, self._going_on(arrays), given, known=self._has(given, chosen))
-        with undisturbed():
-            self._adopt(given, chosen, whole=rows is None)
-            for name, array in arrays.items():
-                getattr(self, name)[chosen] = array
-            self.rows_written(chosen)
-            self._fresh[chosen] = True
-            self._all_fresh = bool(self._fresh.all())
-            self._beginning, self._ready = None, self._all_fresh
-            self._some_ended = True
-            self._outdate(chosen)
-
     def check_row(self, row: int) -> None:
         """Raises unless this is the number of a row that has been reset."""
         self.refuse_unready(self._rows([row]))
 
-    def refuse_unready(self, rows: np.ndarray | slice = slice(None)) -> None:
-        """Raises unless the world is open and these rows have been reset once."""
-        if not (self._closed or self._fresh[rows].all()):
-            raise ResetNeeded(f"{type(self).__name__} is used before the first reset()")
-        self._open()
-        self._ready = self._all_fresh
-
     def close(self) -> None:
-        """Ends the use of this world; a second time does nothing."""
-        self._closed, self._ready = True, False
+        """Closes the world; idempotent."""
+        self._closed = True
+        self._ready = False
 
     def __repr__(self) -> str:
         return f"<{self.id or type(self).__name__}: {self.num_envs} rows, seed {self.seed}, {self.autoreset}>"
@@ -433,15 +346,15 @@ class World(Episodes, References):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
-        """A turn of n rows, whose numbers stand at `order` and their actions at `given`; how many ended, and how many
-        have an episode due."""
-        chunks = 1 if n < self.parallel_from and self.threads is None else self._chunks(n)
-        args = (self._table_address, order, self._actions_address, self._mode, given)
-        run = self._launcher.step
-        return run.serial(*args, 0, n, 0) if chunks == 1 else run.run(args, n, chunks)
+        """One step of n rows, whose numbers are at the address `order` and their actions at `given`. Returns how many
+        ended, plus DUE_ONE for each row whose next episode is due."""
+        step = self._launcher.step
+        if (n < self.parallel_from and self.threads is None) or (chunks := self._chunks(n)) == 1:
+            return step.serial(self._table_address, order, self._actions_address, self._mode, given, 0, n, 0)
+        return step.run((self._table_address, order, self._actions_address, self._mode, given), n, chunks)
 
     def _take(self, actions: Any, n: int) -> None:
-        """Copies the actions into the world's own buffer, which fixes dtype, order and address."""
+        """Copies the actions into the world's own buffer, which has a fixed dtype, order and address."""
         actions = action_array("actions", actions)
         expected = (n, *self._action_shape[1:])
         if actions.dtype.kind not in self._action_kinds or actions.shape != expected:
@@ -449,64 +362,6 @@ class World(Episodes, References):
             raise ShapeError(f"actions must be {kind} of shape {expected}, not {actions.dtype} {actions.shape}")
         with np.errstate(over="ignore"):  # a float64 beyond float32 becomes inf, which is out of bounds
             _copyto(self._actions[:n], actions, "unsafe")
-
-    def _going_on(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Saved rows as the next step takes them. Under same_step the flags are those of the episode before: the row
-        itself has begun the next one, and must be fit to be played."""
-        if self._mode != 2:
-            return arrays
-        ended = arrays["terminated"] | arrays["truncated"]
-        refuse_where(
-            "i",
-            arrays["i"],
-            ended & (arrays["i"] > 0),
-            "the episode is over, and a world with autoreset='same_step' begins the next one in the step that ends one",
-        )
-        return {**arrays, "terminated": np.zeros_like(ended), "truncated": np.zeros_like(ended)}
-
-    def _has(self, given: Given, rows: np.ndarray) -> bool:
-        """Whether these rows play the very instances given, which then need no second look."""
-        here, there = self.instance_row[rows], given.instance_row
-        return all((array[there] == getattr(self, name)[here]).all() for name, array in given.arrays.items())
-
-    def check_own_states(self) -> None:
-        """Raises BadInstance if this world would refuse what its own rows are now: see `check_states` and `faults`."""
-        fields = self._with_role(Role.STATE, Role.MASK, Role.VIEW, Role.KEY, Role.INSTANCE)
-        self.check_states({f.name: self._field_of_rows(f.name) for f in fields if f.name != "instance_row"})
-        found = self._launcher.first_fault(self._table_address, self._all_address, self.num_envs)
-        if found is not None:
-            refuse_fault(self, *found, lambda name: self._field_of_rows(name)[found[0]])
-        if self._mask is not None:
-            self._refuse_mask(self._table.copy(), self.action_mask, self.terminated | self.truncated)
-
-    def refuse_faults(self, arrays: Mapping[str, np.ndarray], given: Given) -> None:
-        """Runs the kernels `fault` and `derive_mask` on rows in the caller's memory, before a world adopts them; raises
-        BadInstance for a state that cannot be and for a mask that contradicts its state."""
-        owner, order, table = given.instance_row, np.arange(len(arrays["i"])), self._table.copy()
-        table[ROWS], table[INSTANCES] = len(order), len(next(iter(given.arrays.values()), order))
-        # What is not put here (constants, scratch) stays the world's own.
-        for name, array in {**arrays, **given.arrays, "instance_row": owner}.items():
-            self._launcher_layout.put(table, name, array)
-        found = self._launcher.first_fault(address_of(table), address_of(order), len(order))
-        if found is not None:
-            row, code = found
-            plays = {**arrays, **{name: array[owner] for name, array in given.arrays.items()}}
-            refuse_fault(self, row, code, lambda name: plays[name][row])
-        if self._mask is not None:
-            self._refuse_mask(table, arrays["action_mask"], arrays["terminated"] | arrays["truncated"])
-
-    def _refuse_mask(self, table: np.ndarray, mask: np.ndarray, ended: np.ndarray) -> None:
-        """Compares the masks of live rows with those that the kernel `derive_mask` writes into a table, which may be
-        changed; a world without that kernel accepts every mask."""
-        marker = self.marker()
-        if marker is None:
-            return
-        derived, live = mask.copy(), np.flatnonzero(~ended)
-        self._launcher_layout.put(table, "action_mask", derived)
-        marker.serial(address_of(table), address_of(live), 0, len(live), 0)
-        wrong = derived != mask
-        refuse_where("action_mask", mask, wrong & mask, "the state does not allow this action")
-        refuse_where("action_mask", mask, wrong, "the state allows this action")
 
     def _refuse_finished(self, chosen: np.ndarray) -> None:
         done = self.terminated | self.truncated

@@ -1,4 +1,4 @@
-"""A truck and its drones. The names here are looked up when asked for: each world compiles code."""
+"""A truck and its drones. Names are imported lazily, since each world compiles code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How what truck and drones do looks in a chart: one table for both worlds."""
+"""Chart styles of the activities of truck and drones, shared by both worlds."""
 
 from __future__ import annotations
 

@@ -19,8 +19,7 @@ from milkrun.render.canvas import CUSTOMER, DEPOT, INK, PALETTE
 from milkrun.render.painter import trips_of
 from milkrun.replay.figures import empty_figure, leave_inside, rgb, square_window
 from milkrun.replay.trace import days_driven, morning_levels
-from milkrun.routing.maps import EUR_PER_KG, EUR_PER_KM, KG_PER_M3
-from milkrun.routing.maps.units import BIN_M3
+from milkrun.routing.maps import BIN_M3, EUR_PER_KG, EUR_PER_KM, KG_PER_M3
 
 COLUMNS = 7  # days side by side
 

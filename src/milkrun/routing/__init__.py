@@ -1,4 +1,4 @@
-"""Vehicles, routes and what they carry. The names here are looked up when asked for: each world compiles code."""
+"""Vehicle routing, waste collection and dial-a-ride. Names are imported lazily, since each world compiles code."""
 
 from __future__ import annotations
 

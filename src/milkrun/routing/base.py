@@ -1,4 +1,4 @@
-"""What all routing worlds share: nodes in space, and the layouts in which their instances may come."""
+"""The base of all routing worlds: nodes in space, and the layouts in which instances are accepted."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from milkrun.routing.maps import Map, load_map
 
 LOCATION_LAWS = ("uniform", "normal", "clustered", "mixed", "map")
 LARGEST = 1e30
-"""Bound of coordinates and distances, and of what a leg or a customer may pay. Rewards are float32, up to 3.4e38: that
-is room for the sum of an episode, which has at most some 1e7 legs (1000 days of 10 000 customers)."""
+"""Bound of coordinates and distances, and of the reward of a leg or a customer. Rewards are float32, up to 3.4e38,
+which leaves room for the sum of an episode of some 1e7 legs (1000 days of 10 000 customers)."""
 HEURISTICS = ("nearest", "insertion", "2opt", "oropt", "ls")
 SOLVER = "milkrun.solvers.routing:solve_job"
-"""It knows all methods of the routing worlds; each world says which of them are for it."""
+"""Runs every method of the routing worlds; each world names its own methods."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +118,16 @@ class Places(World):
     n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
 
     usual: ClassVar[Mapping[str, int]] = {"loc_law": LOCATION_LAWS.index("uniform"), "metric": METRICS.index("euclid")}
-    depot_apart: ClassVar[bool] = True  # instances may come with `depot` apart and customer-only arrays
+    depot_apart: ClassVar[bool] = True  # instances may have a separate `depot` and customer-only arrays
     customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot
 
     @classmethod
     def space(cls, config: Any) -> dict[str, int]:
-        """The sizes of what lies in space: N nodes, and what a matrix or a map takes."""
+        """The sizes of the spatial fields: N nodes, and those of a matrix or a map."""
         n = config.num_loc + cls.depot_apart
         sizes = {"N": n, "M": n if config.metric == "matrix" else 0, "K": 0, "D": 0, "F": 0}
         if config.map_name is not None:
-            # The map's depot is counted too, also for the TSP, which takes bins only (`deal_bins`).
+            # The depot of the map counts too, also for the TSP, which uses bins only (`deal_bins`).
             places = config.map.n + 1
             sizes["K"] = places
             sizes["D"] = places if config.metric == "matrix" and config.map.dist is not None else 0
@@ -149,7 +149,7 @@ class Places(World):
         return {"metric": config.metric}
 
     def depot_code(self) -> int:
-        """The law of the depot in the words of the kernels; a function that places customers may place it too."""
+        """The law of the depot as the kernels number it; a function that places customers may place the depot too."""
         kind = self.config.depot_type
         by_function = kind == "customer" and callable(self.config.loc_distribution)
         return PLACED if by_function else DEPOT_TYPES.index(kind)
@@ -174,7 +174,7 @@ class Places(World):
     # -- instances ------------------------------------------------------------------------------------------
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Accepts `depot` apart with customer-only arrays; fills in what is absent."""
+        """Accepts a separate `depot` with customer-only arrays, and fills in missing fields."""
         if "dist_matrix" in values:
             values["dist"] = values.pop("dist_matrix")
         if self.depot_apart and "depot" in values:
@@ -184,7 +184,7 @@ class Places(World):
         if "n_nodes" not in values:
             values["n_nodes"] = np.full(rows, nodes, np.int32)
         if self.sizes["M"] and "locs" not in values:
-            values["locs"] = np.zeros((rows, nodes, 2), np.float32)  # a matrix alone is an instance too
+            values["locs"] = np.zeros((rows, nodes, 2), np.float32)  # a matrix alone is a valid instance
         return values
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
@@ -202,8 +202,8 @@ class Places(World):
     def from_instances(cls, instances: Sequence[Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
         """A world that plays these instances (one dict each, no row axis), each in `repeat` rows without a copy.
 
-        Sizes come from the largest; smaller ones are padded and their true size kept in `n_nodes`. Row r plays
-        instance r // repeat. The world is reset and ready.
+        The largest instance sets the sizes; smaller ones are padded, with their true size in `n_nodes`. Row r plays
+        instance r // repeat. The world is already reset.
         """
         from milkrun.core.registry import make as make_world
 
@@ -240,105 +240,104 @@ class Places(World):
 
     @classmethod
     def _join_depot(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """(B, 2) depot and (B, n, ...) customer arrays as one array a field with the depot first."""
+        """Joins depot (B, 2) and customer arrays (B, n, ...) into one array for each field, the depot first."""
         depot = values.pop("depot")
         locs = values.get("locs")
         if locs is None:
             raise ShapeError("the instance has a `depot`, but no `locs`")
         if depot.ndim != 2 or locs.ndim != 3 or (len(depot), depot.shape[1]) != (len(locs), locs.shape[2]):
-            raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not go together: (B, 2) and (B, n, 2)")
+            raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not match (B, 2) and (B, n, 2)")
         joined = {**values, "locs": np.concatenate([depot[:, None, :], locs], axis=1)}
         for name in cls.customer_fields:
             if name in joined:
                 array, axis = joined[name], cls.node_axis(name)
                 if array.ndim <= axis:
-                    raise ShapeError(f"{name} {array.shape} must be (B, {'T, ' * (axis - 1)}n), one a customer")
-                # Without customers there is no column to take: the array stays empty, and its shape is refused later.
-                nothing = np.zeros_like(np.take(array, [0], axis)) if array.shape[axis] else array
-                joined[name] = np.concatenate([nothing, array], axis=axis)
+                    raise ShapeError(f"{name} {array.shape} must be (B, {'T, ' * (axis - 1)}n), one for each customer")
+                # Without customers there is no column to copy. The array stays empty; its shape is refused later.
+                zeros = np.zeros_like(np.take(array, [0], axis)) if array.shape[axis] else array
+                joined[name] = np.concatenate([zeros, array], axis=axis)
         return joined
 
     @classmethod
     def node_axis(cls, name: str) -> int:
-        """Which axis of a per-node field counts the nodes."""
+        """The node axis of a per-node field."""
         return 1 + cls.fields[name].dims.index("N")
 
     @classmethod
     def without_depot(cls, name: str, array: np.ndarray) -> np.ndarray:
-        """A per-node field for the customers alone."""
+        """A per-node field without the depot."""
         return array[(slice(None),) * cls.node_axis(name) + (slice(1, None),)]
 
-    # -- places that Python knows -----------------------------------------------------------------------------
+    # -- places from Python -----------------------------------------------------------------------------
 
     _standing: tuple[np.ndarray | None, np.ndarray | None] = None, None
 
     def stand_at(self, places: Any = None, depots: Any = None) -> None:
-        """Draws instances about these customers (B, n, 2) and depots (B, 2) from now on, each by its law if None."""
+        """Fixes the places of customers (B, n, 2) and depots (B, 2) for later draws; None keeps the law."""
         if places is not None:
             if self.config.map_name is not None:
                 raise ConfigError(f"places and map_name = {self.config.map_name!r}: the map gives the places")
             if depots is None and self.depot_apart and self.config.depot_type == "customer":
                 raise ConfigError(
-                    "depot_type = 'customer': places alone do not say where the depot stands; give "
-                    "depots too, from a generator by _generate_depot"
+                    "depot_type = 'customer': places alone do not fix the depot; give depots "
+                    "too, in a generator by _generate_depot"
                 )
             places = self._as_places("places", places, (self.num_envs, self.config.num_loc, 2))
         if depots is not None:
             if self.sizes["D"]:
                 raise ConfigError(
-                    f"depots and metric = 'matrix': the map {self.config.map_name!r} knows no way from "
-                    "any depot but its own"
+                    f"depots and metric = 'matrix': the map {self.config.map_name!r} has no distances from other depots"
                 )
             depots = self._as_places("depots", depots, (self.num_envs, 2))
         self._standing = places, depots
         for name, given in (("loc_law", places), ("depot_law", depots)):
             if given is not None:
-                # A constant stands twice: as an attribute for Python, and in the table, where kernels read it.
+                # A constant is stored twice: as an attribute for Python, and in the table that kernels read.
                 setattr(self, name, PLACED)
                 self._launcher_layout.put(self._table, name, PLACED)
                 self.amends_instances = True
 
     def place_instances(self, rows: np.ndarray) -> None:
-        """Puts customers and depots where the kernel finds them, those of `stand_at` or of a law that is a function."""
+        """Writes customers and depots from `stand_at`, or from a law that is a function, before the kernel runs."""
         places, depots = self._standing
         owned, first = self.instance_row[rows], int(self.depot_apart)
         if places is None and callable(self.config.loc_distribution):
             also_depot = depots is None and self.depot_apart and self.depot_code() == PLACED
-            asked = self._ask_law(rows, self.config.num_loc + also_depot)
-            self.locs[owned, first:] = asked[:, : self.config.num_loc]
+            drawn = self._call_law(rows, self.config.num_loc + also_depot)
+            self.locs[owned, first:] = drawn[:, : self.config.num_loc]
             if also_depot:
-                self.locs[owned, 0] = asked[:, -1]
+                self.locs[owned, 0] = drawn[:, -1]
         elif places is not None:
             self.locs[owned, first:] = places[rows]
         if depots is not None:
             self.locs[owned, 0] = depots[rows]
 
-    def _ask_law(self, rows: np.ndarray, count: int) -> np.ndarray:
-        """(rows, count, 2) places by a law that is a function: Python is asked row by row."""
+    def _call_law(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """(rows, count, 2) places by a law that is a Python function, called row by row."""
         law: Any = self.config.loc_distribution
-        asked = np.zeros((len(rows), count, 2), np.float32)
+        drawn = np.zeros((len(rows), count, 2), np.float32)
         for r, b in enumerate(rows):
             seed, row, episode = (int(k) for k in self.stream[b])
-            # Philox counts up in the first word of its counter. With row and episode in the next two, no row reads the
-            # numbers of another; the last word keeps them apart from other uses of the same seed.
+            # Philox counts up in the first word of its counter. Row and episode in the next two words keep the streams
+            # of rows disjoint; the last word separates them from other uses of the seed.
             rng = np.random.Generator(np.random.Philox(key=[seed, 0], counter=[0, row, episode, 1]))
-            who = f"loc_distribution, asked for {count} places of row {b},"
-            asked[r] = self._as_places(who, law(rng, count), (count, 2))
-        return asked
+            source = f"loc_distribution, called for {count} places of row {b},"
+            drawn[r] = self._as_places(source, law(rng, count), (count, 2))
+        return drawn
 
-    def _as_places(self, who: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
-        array = as_array(who, given)
-        # What is no number becomes nan, what float32 cannot hold becomes inf: one test below refuses both.
+    def _as_places(self, source: str, given: Any, shape: tuple[int, ...]) -> np.ndarray:
+        array = as_array(source, given)
+        # Non-numbers become nan, numbers beyond float32 become inf; the test below refuses both.
         with np.errstate(over="ignore"):
             places = array.astype(np.float32) if array.dtype.kind in "fiu" else np.full(array.shape, np.nan, np.float32)
         if places.shape != shape or not (np.abs(places) <= LARGEST).all():
             raise ConfigError(
-                f"{who} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
+                f"{source} gave {array.dtype} {array.shape} (or non-finite places); it must be {shape} "
                 f"finite numbers within -{LARGEST:g}..{LARGEST:g}"
             )
         if self.config.metric == "haversine" and (wrong := no_latitudes(places)).any():
             raise ConfigError(
-                f"{who} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie within -90..90"
+                f"{source} gave the latitude {places[wrong][0]}: under metric='haversine' it must lie within -90..90"
             )
         return places
 
@@ -350,12 +349,12 @@ def refuse_beyond(name: str, array: np.ndarray, limit: float, rule: str) -> None
 
 
 def no_latitudes(places: np.ndarray) -> np.ndarray:
-    """Where places (..., 2) in degrees have a first number that is none."""
+    """Marks places (..., 2) in degrees whose first number is no latitude."""
     return (np.abs(places) > 90) & (np.arange(2) == 0)
 
 
 def _pad(array: Any, world: World, name: str) -> np.ndarray:
     array = np.asarray(array)
-    if array.ndim == 0 and world.fields[name].shape(world.sizes) == (1,):  # a number that its size switches on and off
+    if array.ndim == 0 and world.fields[name].shape(world.sizes) == (1,):  # a number that a size of 0 switches off
         array = array[None]
     return padded(world, name, array)

@@ -1,6 +1,6 @@
-"""What the profit and waste worlds share: a truck that chooses whom to serve. Options, fields, checks of instances.
+"""The base of the profit and waste worlds, whose truck chooses its customers: options, fields, checks of instances.
 
-The rules of its day are kernels (`trips`).
+The rules of a trip are kernels in `trips`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STOPS = {
     "wait": Style("waits", "muted", hatched=True),
     "serve": Style("serves", 0),
 }
-"""How what a truck does looks in a chart."""
+"""The styles of a truck's activities in a chart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +60,12 @@ class CollectConfig(RoutingConfig):
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
     length_weight: float | str = option(
         "auto",
-        "price of a unit of length; auto makes skipping worth while at any size",
+        "price of a unit of length; auto makes skipping worthwhile at any size",
         low=0,
         high=1e30,
         words=("auto",),
     )
-    must_go_reserve: bool = option(True, "single trips keep room for the mandatory customers still to come")
+    must_go_reserve: bool = option(True, "single trips reserve room for the unserved mandatory customers")
 
     def validate(self) -> None:
         super().validate()
@@ -74,8 +74,8 @@ class CollectConfig(RoutingConfig):
                 raise ConfigError(f"{what} is {most:g}: rewards would not be finite; at most {LARGEST:g} is allowed")
 
     def largest_rewards(self) -> dict[str, float]:
-        """What a leg and a customer can pay."""
-        # On a globe, instances may lie anywhere.
+        """The largest rewards of a leg and of a customer, by what they come from."""
+        # On a globe, given places may lie anywhere.
         longest = math.pi * EARTH_RADIUS_KM if self.metric == "haversine" else self.side
         return {f"length_weight = {self.beta:g} times a leg of {longest:g}": self.beta * longest}
 
@@ -89,7 +89,7 @@ class CollectConfig(RoutingConfig):
 
 
 class Collect(Routing):
-    """A truck leaves the depot, serves customers of its choice, and comes home."""
+    """A truck leaves the depot, serves customers of its choice, and returns."""
 
     Config = CollectConfig
     config: CollectConfig
@@ -122,7 +122,7 @@ class Collect(Routing):
     faults = {**Routing.faults, **OVER_CAPACITY}
 
     usual: ClassVar[Mapping[str, int]] = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
-    priced: ClassVar[Mapping[str, str]] = {}  # amounts, and the option that is the price of a unit
+    priced: ClassVar[Mapping[str, str]] = {}  # amount -> the option with its unit price
     windows: ClassVar[bool] = False  # the world has the option `time_windows`
 
     @classmethod
@@ -137,7 +137,7 @@ class Collect(Routing):
 
     @classmethod
     def record_size(cls, config: Any) -> int:
-        """How many actions an episode may take; every other one is a customer not yet served."""
+        """The most actions of an episode; at least every other one serves a new customer."""
         return 2 * (config.num_loc + 1) if config.record else 0
 
     def constants(self) -> dict[str, Any]:
@@ -156,7 +156,7 @@ class Collect(Routing):
 
     @property
     def info_fields(self) -> list[Field]:
-        """Also what a report of a finished row is made of."""
+        """Includes the fields of the report of a finished row."""
         names = ("collected", "trips", "skipped", "missed_must_go", "overflows", "failures", "lost")
         return [*super().info_fields, *(self.fields[name] for name in names if name in self.fields)]
 
@@ -180,7 +180,7 @@ class Collect(Routing):
         self._check_unit(arrays)
         self._check_rewards(arrays)
         at_depot = np.eye(1, self.sizes["N"], dtype=bool)
-        # Noise is a factor and not an amount: it is drawn for the depot too, where it meets a level of 0.
+        # Noise is a factor, not an amount; it is drawn for the depot too, whose level is 0.
         for name in (*self.customer_fields, "service_time"):
             if name in arrays and arrays[name].size and arrays[name][..., 0].any() and name != "sensor_noise":
                 refuse(name, arrays[name], at_depot & (arrays[name] != 0), "the depot has none")
@@ -192,14 +192,14 @@ class Collect(Routing):
                 refuse("speed", arrays["speed"], still, "must be above 0")
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """All that counts beside what was collected is paid for."""
+        """The objective is at most the value collected: everything else costs."""
         super().check_states(arrays)
         objective, gained = arrays["objective"], self.gain_weight * arrays["collected"].astype(np.float64)
-        slack = (arrays["i"] + 1) * 2.0**-22 * gained  # rewards and `collected` are rounded to float32 in each step
+        slack = (arrays["i"] + 1) * 2.0**-22 * gained  # each step rounds rewards and `collected` to float32
         refuse_where("objective", objective, objective > gained + slack, "is more than was collected")
 
     def _check_unit(self, arrays: dict[str, np.ndarray]) -> None:
-        """Refuses lengths that the automatic weight was not made for: it is a price in the unit of the box."""
+        """Refuses lengths beyond the box, for which the automatic length weight is not scaled."""
         c = self.config
         if c.length_weight != "auto" or c.map_name is not None:
             return
@@ -215,21 +215,21 @@ class Collect(Routing):
             refuse_where("locs", arrays["locs"], apart > 2.0 * (c.max_loc - c.min_loc), f"from the depot it is {rule}")
 
     def _check_rewards(self, arrays: dict[str, np.ndarray]) -> None:
-        """Refuses lengths and amounts whose price is no finite reward."""
+        """Refuses lengths and amounts whose rewards would not be finite."""
         prices = {name: (weight, float(getattr(self.config, weight))) for name, weight in self.priced.items()}
         if "dist" in arrays:
             prices["dist"] = "length_weight", self.beta
-        elif self.config.metric != "haversine":  # no leg is longer there than `largest_rewards` knows
-            prices["locs"] = "length_weight", 40.0 * self.beta  # a leg is at most four coordinates long, in tenths 40
+        elif self.config.metric != "haversine":  # `largest_rewards` already bounds the legs there
+            prices["locs"] = "length_weight", 40.0 * self.beta  # a leg is at most four coordinates long, 40 in tenths
         for name, (weight, price) in prices.items():
             refuse_beyond(name, arrays[name], LARGEST / max(price, 1.0), f"no finite reward under {weight}")
 
     def check_weights(self, arrays: dict[str, np.ndarray], name: str) -> None:
-        """No customer may outweigh the truck."""
+        """Refuses customers that weigh more than the capacity."""
         weight, capacity = arrays[name].astype(np.float64), arrays["capacity"].astype(np.float64)
         if (wrong := capacity <= 0).any():
             refuse("capacity", capacity, wrong, "must be above 0")
-        # What `room_left` gives an empty truck: whoever passes here is not too heavy for the mask.
+        # `room_left` of an empty truck, so that the mask opens every customer that passes.
         over = weight > capacity[:, None] + np.minimum(0.5, TOL * np.maximum(1.0, capacity))[:, None]
         over &= self.true_nodes(arrays)
         if over.any():
@@ -237,11 +237,11 @@ class Collect(Routing):
             refuse(name, weight, over, f"over the capacity {capacity[row]:g}: no truck can take it")
 
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """(Q, N) which nodes are no padding."""
+        """(Q, N) True at nodes that are no padding."""
         return np.arange(self.sizes["N"]) < arrays["n_nodes"][:, None]
 
     def scene_of_choice(self, row: int, name: str, *amounts: Any, **more: Any) -> Scene:
-        """Customers of whom some are mandatory, and what the truck brought home so far."""
+        """Customers, some of them mandatory, and the amounts collected so far."""
         n = int(self.n_nodes[self.instance_row[row]])
         must = self.must_go_of(row)[:n]
         s = self.scene_of_nodes(row, name, *amounts, ring=must & ~self.visited[row, :n], **more)
@@ -258,7 +258,7 @@ class Collect(Routing):
     chart_fields: ClassVar[tuple[str, ...]] = ("current_node",)
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-        """With time windows the timetable: a lane a trip, each with a clock of its own."""
+        """With time windows the timetable: a lane for each trip, each with its own clock."""
         if not self.sizes["U"]:
             return None
         q, nodes = self.instance_row[row], frames["current_node"].tolist()
@@ -272,17 +272,17 @@ class Collect(Routing):
             now, trip = (there, trip) if node else (0.0, trip + 1)
             if node:
                 opens = max(there, float(windows[node, 0]))
-                # The mask closes customers whose window is over: what is beyond it is rounding.
+                # The mask closes customers after their window; any excess is rounding.
                 stops[node] = min(there, float(windows[node, 1])), lane
                 bars += [Bar(lane, "wait", there, opens, "", at)] if opens > there else []
                 now = opens + service[node]
                 bars += [Bar(lane, "serve", opens, now, str(node), at)] if now > opens else []
-        asked = [
+        shown = [
             Window(f"customer {j}", *windows[j].tolist(), *stops.get(j, (None, "")))
             for j in range(1, int(self.n_nodes[q]))
         ]
         lanes = tuple(dict.fromkeys(bar.lane for bar in bars))
-        return Chart(lanes, tuple(bars), windows=tuple(asked), unit="time since the start of the trip", kinds=STOPS)
+        return Chart(lanes, tuple(bars), windows=tuple(shown), unit="time since the start of the trip", kinds=STOPS)
 
     def _leg(self, q: int, i: int, j: int) -> float:
         if self.sizes["M"]:
@@ -309,8 +309,8 @@ class Collect(Routing):
         if limit < math.inf and self.map_rows(detour_fits, np.int64, action, row)[row] == 0:
             return f"too long: the trip would be over {limit:g}"
         if self.sizes["U"] and self.map_rows(in_time, np.int64, action, row)[row] == 0:
-            return "too late for its window, or for the depot's after it"
-        return "over capacity: room is kept for the must-go customers"
+            return "too late for its window, or for that of the depot afterwards"
+        return "over capacity: room is reserved for the must-go customers"
 
     def must_go_of(self, row: int) -> np.ndarray:
         return self.must_go[self.instance_row[row]]
@@ -323,7 +323,7 @@ class Collect(Routing):
 
 
 def _with_depot_window(values: dict[str, Any]) -> dict[str, Any]:
-    """Windows and service times of customers alone, the depot's own open at all times."""
+    """Adds an always open window and no service time for the depot to arrays of customers only."""
     windows, customers = values["time_windows"], values["locs"].shape[1]
     if windows.shape[1] == customers:
         always = np.zeros_like(windows[:, :1])
@@ -333,7 +333,7 @@ def _with_depot_window(values: dict[str, Any]) -> dict[str, Any]:
     service = values.get("service_time")
     if service is not None:
         if service.ndim != 2:
-            raise ShapeError(f"service_time {service.shape} must be (B, n), one a customer")
+            raise ShapeError(f"service_time {service.shape} must be (B, n), one for each customer")
         if service.shape[1] == customers:
             values["service_time"] = np.concatenate([np.zeros_like(service[:, :1]), service], axis=1)
     return values

@@ -1,7 +1,7 @@
 """Capacitated vehicle routing: serve every customer once, return to the depot to empty the truck.
 
 Observations: `locs`, `demand_units`, `capacity`, `n_nodes`, `current_node`, `visited`, `load`, `tour_length`,
-    `trip_length`, `i` (and `dist` with a matrix, `max_length` and `service_time` where there are any).
+    `trip_length`, `i` (and `dist` with a matrix, `max_length` and `service_time` where given).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
 Mask: customers not yet visited whose demand fits the room left (and whose trip, with the service at its stops, fits
     `max_length`); the depot unless the truck is there.
@@ -29,8 +29,8 @@ from milkrun.core.kernels import kernel
 from milkrun.render.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import METRICS, TOL, fits, legs, travel
-from milkrun.routing.generators.cvrp import generate
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.generators.tours import generate_cvrp as generate
 from milkrun.routing.reach import farthest_drawn
 from milkrun.routing.trips import reachable, short_enough
 from milkrun.routing.vehicle import (
@@ -63,18 +63,18 @@ class CVRPConfig(RoutingConfig):
     synonyms: ClassVar[Any] = {"vehicle_cap": "capacity"}
 
     depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
-    capacity: int | None = option(None, "units a truck takes; None = that of the literature", low=1, high=2**30)
+    capacity: int | None = option(None, "units a truck holds; None = that of the literature", low=1, high=2**30)
     max_demand: int = option(9, "largest demand drawn, in units", low=1, high=2**30)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
-    service_times: bool = option(False, "a stop takes its `service_time` of max_length; drawn instances have none")
+    service_times: bool = option(False, "stops take their `service_time` of max_length; drawn instances have none")
 
     def validate(self) -> None:
         super().validate()
         if self.truck < self.max_demand:
-            raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: it would fit no truck")
+            raise ConfigError(f"capacity = {self.truck} is below max_demand = {self.max_demand}: no truck can take it")
         if self.max_length is not None and not callable(self.loc_distribution):
             farthest, where = farthest_drawn(self)
-            # The limit as instances keep it, in float32. `py_func`: checking a configuration compiles nothing.
+            # The limit in float32, as instances store it. `py_func` checks a configuration without compiling.
             if not fits.py_func(farthest, float(np.float32(self.max_length))):
                 raise ConfigError(
                     f"max_length = {self.max_length} is below {farthest:g}, there and back {where}: a "
@@ -89,7 +89,7 @@ class CVRPConfig(RoutingConfig):
         nearest = min(CAPACITY, key=lambda n: (abs(n - self.num_loc), n))
         if nearest != self.num_loc:
             logging.getLogger("milkrun").info(
-                "no capacity is listed for %d customers: that of %d is taken, %d units",
+                "no capacity is listed for %d customers: using that of %d, %d units",
                 self.num_loc,
                 nearest,
                 CAPACITY[nearest],
@@ -105,7 +105,7 @@ class CVRP(Routing):
     Config = CVRPConfig
     config: CVRPConfig
     task = "milkrun.routing.tasks:CVRP"
-    generator = "milkrun.routing.generators.cvrp:CVRPGenerator"
+    generator = "milkrun.routing.generators:CVRPGenerator"
     solvers = dict.fromkeys((*HEURISTICS, "savings", "exact", "pyvrp", "ortools"), SOLVER)
     file_kinds = {"CVRP": {}}
     environments = {"rl4co": "milkrun.api.rl4co.envs:CVRPEnv"}
@@ -119,9 +119,9 @@ class CVRP(Routing):
     trip_limit = constant(float64)
 
     demand_units = instance(int32, "N", low=0, doc="units to collect; 0 at the depot")
-    capacity = instance(int32, low=1, column=True, doc="units a truck takes")
+    capacity = instance(int32, low=1, column=True, doc="capacity of the truck in units")
     max_length = instance(float32, low=0, limit=True, doc="limit of one trip's length, the leg home included")
-    service_time = instance(float32, "V", low=0, doc="what a stop takes of max_length; only with service_times")
+    service_time = instance(float32, "V", low=0, doc="of a stop, counted against max_length; only with service_times")
     load = state(int32, low=0, doc="units on the truck")
     trip_length = state(float32, low=0, doc="distance driven since the depot, and service on the way")
     trips = state(int32, low=0, tally=True, doc="returns to the depot")
@@ -132,7 +132,7 @@ class CVRP(Routing):
     @classmethod
     def size_of(cls, config: CVRPConfig) -> dict[str, int]:
         nodes = config.num_loc + 1
-        # At worst a return follows every customer.
+        # At most one return for each customer.
         return {**cls.space(config), "A": 2 * nodes if config.record else 0, "V": nodes if config.service_times else 0}
 
     def constants(self) -> dict[str, Any]:
@@ -149,7 +149,7 @@ class CVRP(Routing):
             values = in_units(values, self.config.truck)
         service = values.get("service_time")
         if self.sizes["V"] and service is not None and service.ndim == 2 and service.shape[1] == self.sizes["V"] - 1:
-            values["service_time"] = np.pad(service, ((0, 0), (1, 0)))  # of the customers alone
+            values["service_time"] = np.pad(service, ((0, 0), (1, 0)))  # given for customers only
         values = super().arrange_instances(values)
         rows = len(values["n_nodes"])
         values.setdefault("max_length", np.full(rows, self.trip_limit, np.float32))
@@ -179,7 +179,7 @@ class CVRP(Routing):
         check_costs(arrays)
 
     def _check_reach(self, arrays: dict[str, np.ndarray], real: np.ndarray) -> None:
-        """Every customer must be served, so each must be reachable alone within the trip limit."""
+        """Every customer must be served, so a trip to each alone must be within the limit."""
         limited = np.flatnonzero(arrays["max_length"] < math.inf)
         if not len(limited):
             return
@@ -193,7 +193,7 @@ class CVRP(Routing):
         raise BadInstance(f"row {row}: customer {j}: there and back {alone:g} is over max_length = {limit:g}")
 
     def _there_and_back(self, arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> np.ndarray:
-        """(rows, N) what serving each customer alone takes of the limit."""
+        """(rows, N) the length of a trip to each customer alone, with its service time."""
         stop = arrays["service_time"][rows].astype(np.float64) if self.sizes["V"] else 0.0
         if self.sizes["M"]:
             dist = arrays["dist"][rows].astype(np.float64)
@@ -202,7 +202,7 @@ class CVRP(Routing):
         return 2 * legs(METRICS.index(self.config.metric), x[:, :1], y[:, :1], x, y) + stop
 
     def amend_instances(self, rows: np.ndarray) -> None:
-        """Refuses what a law in Python has placed out of reach; of the others the configuration has made sure."""
+        """Refuses customers that a Python law has placed out of reach; the configuration checks all other laws."""
         if self.trip_limit == math.inf:
             return
         beyond = self.map_rows(first_beyond)[rows]
@@ -235,8 +235,11 @@ class CVRP(Routing):
 
 
 def in_units(values: dict[str, Any], truck: int) -> dict[str, Any]:
-    """`demand` as whole units. Floats are RL4CO's shares of the vehicle: times `capacity` where that gives whole
-    numbers, within 1e-3, and otherwise in millionths of a vehicle."""
+    """Converts `demand` to whole units.
+
+    Floats are RL4CO's shares of the vehicle. They are multiplied by `capacity` where that gives whole numbers, within
+    1e-3, and otherwise by a million.
+    """
     demand = values["demand"]
     rest = {name: array for name, array in values.items() if name != "demand"}
     if demand.dtype.kind != "f":
@@ -251,7 +254,7 @@ def in_units(values: dict[str, Any], truck: int) -> dict[str, Any]:
         refuse("capacity", capacity, wrong, "must be finite and >= 1")
     units = demand.astype(np.float64) * capacity[:, None]
     whole = (np.abs(units - np.rint(units)) <= 1e-3).all(axis=1) & (capacity == np.rint(capacity))
-    # A share below half a millionth counts as one unit: a customer without demand would be refused.
+    # A share below half a millionth counts as one unit, since a customer without demand is refused.
     fine = np.maximum(np.rint(demand.astype(np.float64) * MILLIONTHS), demand > 0)
     return {
         **rest,
@@ -305,8 +308,8 @@ def all_served(w, b, q):
 def mark_allowed(w, b):
     q = w.instance_row[b]
     n = w.n_nodes[q]
-    # Demands are 32 bits, so the room is made so too (checks keep both within): then the loop below has no branch and
-    # no widening, and one vector instruction does eight nodes.
+    # The room is 32 bits like the demands (checks bound both). Then the loop below has neither branches nor widening,
+    # and one vector instruction handles eight nodes.
     room = np.int32(w.capacity[q] - w.load[b])
     for j in range(n):
         w.action_mask[b, j] = (not w.visited[b, j]) & (w.demand_units[q, j] <= room)
@@ -315,14 +318,14 @@ def mark_allowed(w, b):
     if w.max_length[q] < math.inf:
         for j in range(1, n):
             w.action_mask[b, j] &= short_enough(w, b, q, j)
-        for j in range(1, w.V):  # a loop of its own: without service times the one above is not slowed down
+        for j in range(1, w.V):  # a separate loop, which costs nothing without service times
             w.action_mask[b, j] = w.action_mask[b, j] and short_enough_with_stop(w, b, q, j)
     w.action_mask[b, 0] = w.current_node[b] != 0
 
 
 @kernel
 def first_beyond(w, b, _, __):
-    """The first customer that no trip can reach, 0 if there is none."""
+    """The first customer out of reach of every trip, 0 if there is none."""
     q = w.instance_row[b]
     for j in range(1, w.n_nodes[q]):
         if not reachable(w, q, j):
@@ -332,14 +335,14 @@ def first_beyond(w, b, _, __):
 
 @kernel
 def short_enough_with_stop(w, b, q, j):
-    """The trip over customer j and home stays within its limit, with what the stop at j takes of it."""
+    """The trip via customer j and home, with the service time at j, stays within its limit."""
     way = travel(w, q, w.current_node[b], j) + np.float64(w.service_time[q, j]) + travel(w, q, j, 0)
     return fits(w.trip_length[b] + way, w.max_length[q])
 
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     if is_on_padding(w, b):
         return ON_PADDING
     return OVERLOADED if w.load[b] > w.capacity[w.instance_row[b]] else 0

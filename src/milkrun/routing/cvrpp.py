@@ -1,8 +1,8 @@
-"""Capacitated vehicle routing with profits: as the VRPP, and what is taken must fit the truck.
+"""Capacitated vehicle routing with profits: the VRPP with weights and a truck of limited capacity.
 
 Observations: as in the VRPP, and `weight`, `capacity`, `load`.
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: as in the VRPP, and the customer's weight fits the room left; in a single trip room is kept for mandatory ones.
+Mask: as in the VRPP, and the customer's weight fits the room left; a single trip reserves room for mandatory ones.
 Ends: as in the VRPP; with trips="multi" a return empties the truck.
 Reward: prize_weight * prize - length_weight * distance of each step; the return is the net profit.
 References: Archetti, Speranza, Vigo 2014 (vehicle routing with profits); Bulhoes et al. 2018 (prize-collecting files).
@@ -20,8 +20,8 @@ from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, float64, instance, int64
 from milkrun.core.kernels import kernel
-from milkrun.routing.generators.vrpp import MAX_UNITS, WEIGHT_LAWS
-from milkrun.routing.generators.vrpp import generate_capacitated as generate
+from milkrun.routing.generators.profits import MAX_UNITS, WEIGHT_LAWS
+from milkrun.routing.generators.profits import generate_capacitated as generate
 from milkrun.routing.trips import (
     any_customer,
     begin_tour,
@@ -37,11 +37,11 @@ from milkrun.routing.vehicle import write_down
 from milkrun.routing.vrpp import Profit, ProfitConfig
 
 ROOM = {"prize": 30.0, "units": 1.5, "one": 0.3}
-"""Capacity a customer by the law of the weights: trucks come home full and half of the customers are left."""
+"""Capacity for each customer by the law of the weights: full trucks, with half of the customers left."""
 
 
 WINDOWS = {"trips": "multi", "time_windows": True, "length_weight": 1.0, "prize_weight": 1.0}
-"""A file with time windows is a world of profits: mandatory customers of no prize, or optional ones with theirs."""
+"""Options for files with time windows: mandatory customers without a prize, or optional ones with prizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +51,13 @@ class CVRPPConfig(ProfitConfig):
     weight_law: str = option(
         "prize", "prize: weight = prize; units: whole numbers 1..9; one: all 1", choices=WEIGHT_LAWS
     )
-    capacity: float | str = option("auto", "what a truck takes; auto by the law and the size", low=0, words=("auto",))
+    capacity: float | str = option("auto", "capacity of a truck; auto by law and size", low=0, words=("auto",))
 
     def validate(self) -> None:
         super().validate()
         if self.truck < self.heaviest:
             raise ConfigError(
-                f"capacity = {self.truck:g} is below {self.heaviest:g}, the largest weight drawn: it would fit no truck"
+                f"capacity = {self.truck:g} is below {self.heaviest:g}, the largest weight drawn: no truck can take it"
             )
 
     @property
@@ -78,7 +78,7 @@ class CVRPPConfig(ProfitConfig):
 
 
 class CVRPP(Profit):
-    """Capacitated vehicle routing with profits: take what is worth the way and fits the truck."""
+    """Capacitated vehicle routing with profits: serve the customers that pay for their detour and fit the truck."""
 
     id = "milkrun/CVRPP-v0"
     Config = CVRPPConfig
@@ -92,8 +92,8 @@ class CVRPP(Profit):
     weight_law = constant(int64)
     truck = constant(float64)
 
-    weight = instance(float32, "N", low=0, doc="what a customer weighs; 0 at the depot")
-    capacity = instance(float32, low=0, column=True, doc="what a truck takes")
+    weight = instance(float32, "N", low=0, doc="weight of a customer; 0 at the depot")
+    capacity = instance(float32, low=0, column=True, doc="capacity of the truck")
 
     def constants(self) -> dict[str, Any]:
         return {**super().constants(), "weight_law": WEIGHT_LAWS.index(self.config.weight_law)}

@@ -1,6 +1,6 @@
-"""Capacitated waste collection: the WCVRP with a smaller truck that comes back to the depot to empty itself.
+"""Capacitated waste collection: the WCVRP with a smaller truck that returns to the depot to empty.
 
-Observations, Actions, Mask, Reward: as in the WCVRP, whose kernels these are.
+Observations, Actions, Mask, Reward: as in the WCVRP, with the same kernels.
 Ends: by choosing the depot at the depot, or on a return after which no bin is open (trips="multi", the default here).
 References: Ramos, de Morais, Barbosa-Povoa 2018 (smart waste collection routing).
 """
@@ -23,7 +23,7 @@ class CWCVRPConfig(WasteConfig):
 
 
 class CWCVRP(WCVRP):
-    """Capacitated waste collection: a small truck that comes home to empty itself as often as it pays."""
+    """Capacitated waste collection: a small truck that returns to empty as often as it pays."""
 
     id = "milkrun/CWCVRP-v0"
     Config = CWCVRPConfig

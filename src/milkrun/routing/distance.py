@@ -1,7 +1,7 @@
-"""How far it is from node to node: the metrics of the routing family, as kernels.
+"""Distances between nodes: the metrics of the routing family, as kernels.
 
-Legs are float64, from differences of the float32 coordinates (never by expanding the square, never with banker's
-rounding): published values must come out to the last digit.
+Legs are float64, computed from differences of float32 coordinates: no expanded squares, no banker's rounding. So
+published values are reproduced to the last digit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ def travel(w, q, i, j):
 
 @kernel(inline=True)
 def leg(metric, x1, y1, x2, y2):
-    """The distance between two places. Rounded by `np`: `math` makes an int64 of it, in which legs from 2**63 on turn
-    negative."""
+    """The distance between two places.
+
+    Rounds by `np`: `math` returns an int64, in which legs of 2**63 and more overflow.
+    """
     dx, dy = x1 - x2, y1 - y2
     e = np.sqrt(dx * dx + dy * dy)
     if metric == EUCLID:
@@ -52,7 +54,7 @@ def leg(metric, x1, y1, x2, y2):
 
 
 def legs(metric: int, x1: Any, y1: Any, x2: Any, y2: Any) -> Any:
-    """`leg` of whole arrays, in numpy: checks of instances compile nothing."""
+    """`leg` for whole arrays, in numpy, so that checks of instances compile nothing."""
     if metric == HAVERSINE:
         return np.vectorize(great_circle.py_func, otypes=[np.float64])(x1, y1, x2, y2)
     return leg.py_func(metric, x1, y1, x2, y2)

@@ -1,6 +1,6 @@
-"""How far off a customer may be drawn: what a limit of a trip is measured by before anything is drawn.
+"""The farthest place that a law can draw, against which a trip limit is checked before drawing.
 
-Of a law that is a function nobody can tell; what it draws is looked at instead, row by row (`CVRP.amend_instances`).
+The range of a law that is a function is unknown; `CVRP.amend_instances` checks its draws row by row instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from milkrun.routing.distance import METRICS, great_circle, leg
 
 
 def farthest_drawn(config: Any) -> tuple[float, str]:
-    """There and back to the farthest customer that the law of the places can draw, and where that is."""
+    """The round trip to the farthest place that the law can draw, and a description of that place."""
     if config.map_name is not None:
         return _on_map(config)
     low, high = float(np.float32(config.min_loc)), float(np.float32(config.max_loc))  # as places are stored
@@ -23,8 +23,8 @@ def farthest_drawn(config: Any) -> tuple[float, str]:
     if config.metric == "haversine":
         return 2 * _on_globe(config.depot_type, low, middle, high), "from the depot across the box"
     metric = METRICS.index("euclid" if config.metric == "matrix" else config.metric)  # a matrix is drawn of the places
-    # All these metrics grow with both differences, so the farthest place is a corner of the box. Two are asked, since
-    # float32 may have moved the middle towards one of them.
+    # All these metrics grow with both differences, so the farthest place is a corner of the box. Two corners are
+    # tried, since rounding to float32 may have moved the middle towards one of them.
     way = max(leg.py_func(metric, start, start, high, high), leg.py_func(metric, start, start, low, low))
     return 2 * way, "from the depot across the box"
 
@@ -43,9 +43,10 @@ def _on_map(config: Any) -> tuple[float, str]:
 
 
 def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
-    """Not always from corner to corner: the way is longest where meridians lie far apart."""
+    """The longest great circle from a depot of this type; not always between corners, as meridians converge."""
     # The box has the same ends in both coordinates. Between two latitudes the way grows with the difference of
-    # longitudes up to 180 degrees, which no box exceeds: so that is taken whole, and latitudes alone are tried.
+    # longitudes up to 180 degrees, which no box exceeds: so that difference is fixed at its largest, and only latitudes
+    # vary.
     east = high - middle if depot_type == "center" else high - low
     starts = {"center": [middle], "corner": [low]}.get(depot_type, [low, high])
     tried = [(a, b) for a in starts for b in (low, high, _opposite(a, east)) if low <= b <= high]
@@ -56,7 +57,9 @@ def _on_globe(depot_type: str, low: float, middle: float, high: float) -> float:
 
 
 def _opposite(latitude: float, east: float) -> float:
-    """The latitude that is farthest from this one on a meridian so many degrees to the east; beyond a pole if that is
-    the pole. The cosine of the way, sin a sin b + cos a cos b cos east, is a wave in b: this is its trough."""
+    """The latitude farthest from this one on a meridian `east` degrees away; may lie beyond a pole.
+
+    The cosine of the distance, sin a sin b + cos a cos b cos east, is a sinusoid in b: this is its minimum.
+    """
     a = math.radians(latitude)
     return math.degrees(math.atan2(-math.sin(a), -math.cos(a) * math.cos(math.radians(east))))

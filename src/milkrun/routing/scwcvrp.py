@@ -1,12 +1,12 @@
-"""Stochastic waste collection: the truck knows what bins should hold, and finds out at the bin what they do hold.
+"""Stochastic waste collection: the truck knows expected levels and learns the real level at each bin.
 
 Observations: `locs`, `n_nodes`, `max_waste`, `capacity`, `must_go`, `current_node`, `visited`, `expected_waste`,
     `revealed`, `load`, `collected`, `failures`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix,
-    `max_length` where there is one). Not seen: `real_waste`.
+    `max_length` where given). Hidden: `real_waste`.
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
 Mask: as in the CWCVRP, by the expected waste.
-Failure: a bin holds more than the room left. recourse="return": the truck goes home with what it has, empties itself,
-    and the bin stays, now known; "round_trip": it fills up, empties itself at the depot and comes back for the rest.
+Failure: a bin holds more than the room left. recourse="return": the truck returns and empties;
+    the bin stays full, now known. "round_trip": it fills up, empties at the depot and comes back for the rest.
 Ends: as in the CWCVRP.
 Reward: as in the CWCVRP on the real waste; each failure also costs failure_weight.
 References: Gendreau, Laporte, Seguin 1996 (stochastic demands, recourse).
@@ -24,7 +24,8 @@ from milkrun.core.fields import bool_, constant, float32, float64, instance, int
 from milkrun.core.kernels import kernel
 from milkrun.routing.collect import TRIPS
 from milkrun.routing.distance import fits, travel
-from milkrun.routing.generators.scwcvrp import NOISE_LAWS, generate
+from milkrun.routing.generators.waste import NOISE_LAWS
+from milkrun.routing.generators.waste import generate_uncertain as generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, free_room, mark_allowed, take, unload
 from milkrun.routing.vehicle import write_down
 from milkrun.routing.wcvrp import Waste, WasteConfig, count_full
@@ -38,15 +39,15 @@ class RecourseConfig(WasteConfig):
     """Options of the worlds in which a service may fail."""
 
     trips: str = option("multi", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
-    failure_weight: float = option(1.0, "price of a failed service", low=0, high=1e30)
-    recourse: str = option("return", "what a truck does that cannot take a whole bin", choices=RECOURSES)
+    failure_weight: float = option(1.0, "cost of a failed service", low=0, high=1e30)
+    recourse: str = option("return", "action of a truck that cannot take a whole bin", choices=RECOURSES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SCWCVRPConfig(RecourseConfig):
     """Options of the SCWCVRP."""
 
-    noise_distribution: str = option("lognormal", "law of the real waste about the expected", choices=NOISE_LAWS)
+    noise_distribution: str = option("lognormal", "law of the real waste around the expected", choices=NOISE_LAWS)
     mu: float = option(1.0, "mean of the real waste, as a multiple of the expected", low=0, high=1e6)
     sigma: float = option(0.3, "spread: of the logarithm (lognormal), or in bins (truncnorm)", low=0, high=1e3)
 
@@ -57,21 +58,21 @@ class Recourse(Waste):
     Config = RecourseConfig
     config: RecourseConfig
     policies = {**Waste.policies, "rolling": "milkrun.solvers.rolling:RollingHorizon"}
-    solvers: ClassVar[Any] = {}  # they plan what is known; here the policy `rolling` asks them day by day
+    solvers: ClassVar[Any] = {}  # solvers need known levels; the policy `rolling` calls them day by day
     levels = "expected0"
     synonyms = {**Waste.synonyms, "demand": "expected_waste", "current_waste": "expected_waste"}
 
     recourse = constant(int64)
     failure_weight = constant(float64)
 
-    expected_waste = state(float32, "N", low=0, doc="what each bin should hold, or does where it is known")
-    revealed = state(bool_, "N", doc="bins whose waste has been seen")
+    expected_waste = state(float32, "N", low=0, doc="expected level of each bin, the real one where known")
+    revealed = state(bool_, "N", doc="bins whose real level is known")
     failures = state(int32, low=0, doc="services that failed")
 
     @classmethod
     def record_size(cls, config: Any) -> int:
-        # A bin takes at most three actions: one that fails, one that empties it, one home. It fails only once: then
-        # the mask knows what it holds.
+        # A bin takes at most three actions: one that fails, one that empties it, one return. It fails only once, since
+        # the mask then uses its real level.
         return 3 * config.num_loc + 2 if config.record else 0
 
     def constants(self) -> dict[str, Any]:
@@ -89,12 +90,12 @@ class Recourse(Waste):
         return float(self.expected_waste[row, node])
 
     def driven(self, row: int) -> list[int]:
-        """With the ways that failed services add: home, and under `round_trip` back again."""
+        """The path with the returns of failed services, under `round_trip` also back to the bin."""
         capacity = float(self.capacity[self.instance_row[row]])
         return [0, *retrace(self.path(row)[1:], self.levels_at_start(row), capacity, self.recourse)]
 
     def emptied(self, row: int) -> np.ndarray:
-        """The bins emptied on what `path` tells; needs record=True."""
+        """The bins that `path` empties; needs record=True."""
         levels, actions = self.levels_at_start(row), self.path(row)[1:]
         retrace(actions, levels, float(self.capacity[self.instance_row[row]]), self.recourse)
         done = np.zeros(len(levels), bool)
@@ -102,12 +103,12 @@ class Recourse(Waste):
         return done
 
     def levels_at_start(self, row: int) -> np.ndarray:
-        """What each bin held when the truck set out on what `path` tells."""
+        """The level of each bin before `path`."""
         raise NotImplementedError("each world has its own")
 
 
 def retrace(actions: list[int], levels: np.ndarray, capacity: float, recourse: int) -> list[int]:
-    """The nodes that these actions drive to, by the rules of `serve`; `levels` loses what was collected."""
+    """The nodes that these actions drive to, by the rules of `serve`; emptied bins become 0 in `levels`."""
     nodes, load = [], 0.0
     for j in actions:
         nodes.append(j)
@@ -124,13 +125,13 @@ def retrace(actions: list[int], levels: np.ndarray, capacity: float, recourse: i
 
 
 class SCWCVRP(Recourse):
-    """Stochastic waste collection: the truck finds out at the bin what it holds, and may have to come back."""
+    """Stochastic waste collection: real levels are learnt at the bin, and a service may fail."""
 
     id = "milkrun/SCWCVRP-v0"
     Config = SCWCVRPConfig
     config: SCWCVRPConfig
     task = "milkrun.routing.tasks:SCWCVRP"
-    generator = "milkrun.routing.generators.scwcvrp:SCWCVRPGenerator"
+    generator = "milkrun.routing.generators:SCWCVRPGenerator"
     customer_fields = ("expected0", "real_waste", "must_go")
 
     usual = {**Recourse.usual, "noise_law": NOISE_LAWS.index("lognormal")}
@@ -139,7 +140,7 @@ class SCWCVRP(Recourse):
     sigma = constant(float64)
 
     expected0 = instance(float32, "N", low=0, observed=False, doc="expected waste before the first stop")
-    real_waste = instance(float32, "N", low=0, hidden=True, doc="what each bin really holds")
+    real_waste = instance(float32, "N", low=0, hidden=True, doc="real level of each bin")
     overflows = state(int32, low=0, tally=True, doc="full bins left, counted at the end")
 
     def waste_of(self, row: int) -> np.ndarray:
@@ -173,32 +174,43 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
-    # A failed service may bring the truck home within this step: it has been out all the same.
+    # A failed service may return the truck within this step; it still counts as out.
     was_out = w.current_node[b] != 0 or action != 0
     write_down(w, b, action)
     paid = serve(w, b, q, action, w.real_waste, q, w.must_go, q) if action != 0 else -w.beta * drive(w, b, q, 0)
-    home = w.current_node[b] == 0
-    ends = home and ends_tour(w, b, was_out)
-    if not ends:
-        mark(w, b)
-        ends = home and not any_customer(w, b)
-    if ends:
+    if ends_or_opens(w, b, q, q, was_out):
         full = count_full(w, b, w.real_waste, q)
         w.overflows[b] = full
         paid -= w.overflow_price * full
+        w.terminated[b] = True
     w.reward[b] = paid
-    w.terminated[b] = ends
 
 
 @kernel(inline=True)
+def ends_or_opens(w, b, q, s, was_out):
+    """After an action: True if it ends the tour, else the mask is set. `s` is the row of `must_go`."""
+    home = w.current_node[b] == 0
+    if home and ends_tour(w, b, was_out):
+        return True
+    mark_expected(w, b, q, s)
+    return home and not any_customer(w, b)
+
+
+@kernel(inline=True)
+def mark_expected(w, b, q, s):
+    """The mask by the expected waste; `s` is the row of `must_go`."""
+    mark_allowed(w, b, w.expected_waste, b, w.must_go, s, free_room(w, b, q))
+
+
+@kernel
 def mark(w, b):
     q = w.instance_row[b]
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, q, free_room(w, b, q))
+    mark_expected(w, b, q, q)
 
 
 @kernel
 def serve(w, b, q, node, real, r, must, s):
-    """Drives to a bin and empties it, or fails and takes recourse: what that pays."""
+    """Drives to a bin and empties it, or fails and applies the recourse; returns the reward."""
     waste, load, room = np.float64(real[r, node]), np.float64(w.load[b]), np.float64(w.capacity[q])
     way = travel(w, q, w.current_node[b], node)
     fails = not fits(load + waste, room)
@@ -220,7 +232,7 @@ def serve(w, b, q, node, real, r, must, s):
             w.trips[b] += 1
             again = travel(w, q, 0, node)
             way += again
-            # The truck filled up and emptied itself at the depot; load + waste - capacity is what it comes back for.
+            # The truck fills up and empties at the depot, then comes back for load + waste - capacity.
             take(w, b, node, waste, waste - room, must[s, node])
             w.trip_length[b] = again
     w.tour_length[b] = w.tour_length[b] + way
@@ -230,4 +242,15 @@ def serve(w, b, q, node, real, r, must, s):
 
 Recourse.bind(generate=generate, reset=reset, step=step, derive_mask=mark)
 
-__all__ = ["SCWCVRP", "Recourse", "RecourseConfig", "SCWCVRPConfig", "generate", "reset", "serve", "step"]
+__all__ = [
+    "SCWCVRP",
+    "Recourse",
+    "RecourseConfig",
+    "SCWCVRPConfig",
+    "ends_or_opens",
+    "generate",
+    "mark_expected",
+    "reset",
+    "serve",
+    "step",
+]

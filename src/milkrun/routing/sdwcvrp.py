@@ -2,13 +2,13 @@
 
 Observations: `locs`, `n_nodes`, `max_waste`, `capacity`, `fill_mean`, `fill_std`, `day`, `must_go`, `current_node`,
     `visited`, `expected_waste`, `revealed`, `load`, `collected`, `failures`, `overflows`, `lost`, `tour_length`,
-    `trip_length`, `i`. Not seen: `real_waste`, `daily_fill`, `sensor_noise`.
+    `trip_length`, `i`. Hidden: `real_waste`, `daily_fill`, `sensor_noise`.
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot; choosing it at the depot ends the day.
-Mask: as in the SCWCVRP; mandatory bins are named anew each morning by the rule `must_go`.
-Night: every bin grows by its fill of the day; what is over `max_waste` is lost, and full bins overflow.
+Mask: as in the SCWCVRP; the rule `must_go` selects the mandatory bins each morning.
+Night: every bin grows by its fill of the day; waste beyond `max_waste` is lost, and full bins overflow.
 Ends: terminated after `horizon` days.
-Reward: as in the SCWCVRP within a day; the end of the day pays overflow_weight for each bin that the night fills up and
-    lost_weight for what ran over.
+Reward: as in the SCWCVRP within a day; the end of a day costs overflow_weight for each bin that the night fills and
+    lost_weight for the waste lost.
 References: Ramos, de Morais, Barbosa-Povoa 2018 (smart waste collection); Coelho, Cordeau, Laporte 2014 (inventory
     routing, days and nights).
 """
@@ -29,23 +29,14 @@ from milkrun.core.rng import row_stream, uniform
 from milkrun.render.scene import Chart, Heat, Scene
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, LEVEL, MUST_GO_LAWS, NONE, RANDOM, SERVICE_LEVEL
 from milkrun.routing.generators.laws import MUST
-from milkrun.routing.generators.sdwcvrp import generate
-from milkrun.routing.scwcvrp import Recourse, RecourseConfig, retrace, serve
-from milkrun.routing.trips import (
-    any_customer,
-    count_must_go,
-    drive,
-    ends_tour,
-    free_room,
-    mark_allowed,
-    set_out,
-    unload,
-)
+from milkrun.routing.generators.waste import generate_days as generate
+from milkrun.routing.scwcvrp import Recourse, RecourseConfig, ends_or_opens, mark_expected, retrace, serve
+from milkrun.routing.trips import count_must_go, drive, set_out, unload
 from milkrun.routing.trips import fault as truck_fault
 from milkrun.routing.wcvrp import FULL
 
 DAYS_OVER = 3
-"""What may be wrong with a state from outside."""
+"""A fault of a loaded state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +60,15 @@ class SDWCVRPConfig(RecourseConfig):
     fill_distribution: str = option(
         "gamma3", "how bins fill in a day, or a level law times daily_scale", choices=(*FILL_LAWS, *FILL_ALIASES)
     )
-    daily_scale: float = option(0.2, "what a day adds under a level law (uniform, beta, constant, dist)", low=0, high=1)
-    sensor_sigma: float = option(0.0, "spread of the morning's measurements; 0 = they are right", low=0, high=10)
-    lost_weight: float = option(0.0, "price of a unit of waste that ran over", low=0, high=1e30)
+    daily_scale: float = option(
+        0.2, "scale of a day's fill by a level law (uniform, beta, constant, dist)", low=0, high=1
+    )
+    sensor_sigma: float = option(0.0, "spread of the morning's measurements; 0 = exact", low=0, high=10)
+    lost_weight: float = option(0.0, "cost of a unit of waste lost", low=0, high=1e30)
     must_go: str = option(
         "none",
-        "bins named each morning: level: over must_go_level; lookahead: the mean of a day fills them; "
-        "service_level: a day of mean + must_go_k deviations does",
+        "mandatory each morning: level: over must_go_level; lookahead: filled by the mean of a day; "
+        "service_level: by the mean + must_go_k deviations",
         choices=MUST_GO_LAWS,
     )
     must_go_k: float = option(1.0, "deviations of the rule service_level", low=0, high=100)
@@ -92,8 +85,8 @@ class SDWCVRP(Recourse):
     Config = SDWCVRPConfig
     config: SDWCVRPConfig
     task = "milkrun.routing.tasks:SDWCVRP"
-    generator = "milkrun.routing.generators.sdwcvrp:SDWCVRPGenerator"
-    run_details = "milkrun.cli.days:DETAILS"
+    generator = "milkrun.routing.generators:SDWCVRPGenerator"
+    run_details = "milkrun.cli.details:DAYS"
     levels = "initial_waste"
     priced = {**Recourse.priced, "daily_fill": "lost_weight"}
     customer_fields = ("initial_waste", "daily_fill", "sensor_noise", "fill_mean", "fill_std")
@@ -104,16 +97,16 @@ class SDWCVRP(Recourse):
     lost_weight = constant(float64)
     must_go_k = constant(float64)
 
-    initial_waste = instance(float32, "N", low=0, observed=False, doc="in each bin on the first morning")
-    daily_fill = instance(float32, "T", "N", low=0, hidden=True, doc="what each day adds to each bin")
+    initial_waste = instance(float32, "N", low=0, observed=False, doc="level of each bin on the first morning")
+    daily_fill = instance(float32, "T", "N", low=0, hidden=True, doc="fill of each bin by each day")
     sensor_noise = instance(float32, "Z", "N", low=0, hidden=True, doc="factor of each morning's measurement")
-    fill_mean = instance(float32, "N", low=0, doc="mean of what a day adds")
-    fill_std = instance(float32, "N", low=0, doc="standard deviation of what a day adds")
-    real_waste = state(float32, "N", low=0, hidden=True, doc="what each bin really holds")
+    fill_mean = instance(float32, "N", low=0, doc="mean of a day's fill")
+    fill_std = instance(float32, "N", low=0, doc="standard deviation of a day's fill")
+    real_waste = state(float32, "N", low=0, hidden=True, doc="real level of each bin")
     must_go = state(bool_, "N", doc="mandatory today")
     day = state(int32, low=0, high="T", column=True, doc="days done")
-    overflows = state(int32, low=0, doc="bins that nights have filled up")
-    lost = state(float32, low=0, doc="waste that ran over")
+    overflows = state(int32, low=0, doc="bins that the nights have filled")
+    lost = state(float32, low=0, doc="waste lost to overflow")
     tour = state(int16, "T", "A", tally=True, doc="the legal actions of each day; only with record")
     tour_len = state(int32, "T", low=0, tally=True, doc="how many legal actions each day took")
 
@@ -133,7 +126,7 @@ class SDWCVRP(Recourse):
 
     @classmethod
     def task_options(cls, config: Any) -> dict[str, Any]:
-        """Which bins must go is said anew each morning, so the task does not judge it."""
+        """Mandatory bins change each morning, so the task does not check them."""
         options = super().task_options(config)
         del options["must_go_reserve"]
         return options
@@ -156,7 +149,7 @@ class SDWCVRP(Recourse):
         return [action for tour, count in days for action in tour[:count].tolist()]
 
     def path(self, row: int) -> list[int]:
-        """The nodes of today, or of the last day once it is over."""
+        """The nodes of today; after the end, of the last day."""
         today = min(int(self.day[row]), self.config.horizon - 1)
         return [0, *self.tour[row, today, : self.tour_len[row, today]].tolist()]
 
@@ -167,7 +160,7 @@ class SDWCVRP(Recourse):
         return self.real_waste[row]
 
     def levels_at_start(self, row: int) -> np.ndarray:
-        """Of today: the days before are driven again, and their nights pass."""
+        """The levels of this morning, found by replaying the days before."""
         q = self.instance_row[row]
         levels, most, room = self.initial_waste[q].copy(), float(self.max_waste[q]), float(self.capacity[q])
         for t in range(min(int(self.day[row]), self.config.horizon - 1)):
@@ -179,16 +172,16 @@ class SDWCVRP(Recourse):
 
     def scene(self, row: int) -> Scene:
         s = super().scene(row)
-        # The picture has the route of one day, while these numbers sum all of them.
+        # The picture shows the route of one day, these figures the sums of all days.
         sums = {f"{name}, all days": value for name, value in s.figures.items()}
         s.figures = {"day": float(self.day[row]), **sums}
         s.figure("level of all bins", self.real_waste[row].sum())
         return s
 
     def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
-        """The levels of all bins each morning, and at the end."""
+        """The levels of all bins, each morning and at the end."""
         q, day = self.instance_row[row], frames["day"].astype(np.int64)
-        # Days never go back, so this finds the first frame of each. A day that has not ended shows its last frame too.
+        # `day` never decreases, so this finds the first frame of each day. An unfinished day shows its last frame too.
         first = np.searchsorted(day, np.arange(day[0], day[-1] + 1))
         if day[-1] < self.config.horizon and len(day) - 1 not in first:
             first = np.append(first, len(day) - 1)
@@ -211,7 +204,7 @@ def reset(w, b):
     w.overflows[b] = 0
     w.lost[b] = 0
     w.day[b] = 0
-    # `measure` adds those of each morning, of the first one too.
+    # `measure` adds those of each morning, including the first.
     w.skipped[b] = 0
     w.missed_must_go[b] = 0
     measure(w, b, q)
@@ -221,7 +214,7 @@ def reset(w, b):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
-    if w.day[b] >= w.T:  # refused by `fault`, unless numpy wrote it into what the last step gave
+    if w.day[b] >= w.T:  # `fault` refuses it, but the caller may have written it into the arrays
         w.day[b] = w.T - 1
     today = w.day[b]
     if w.tour_len[b, today] < w.A:
@@ -235,19 +228,14 @@ def step(w, b, action):
             w.expected_waste[b, action] = 0
     else:
         paid = -w.beta * drive(w, b, q, 0)
-    home = w.current_node[b] == 0
-    ends = home and ends_tour(w, b, was_out)
-    if not ends:
-        mark(w, b)
-        ends = home and not any_customer(w, b)
-    if ends:
+    if ends_or_opens(w, b, q, b, was_out):
         paid += pass_night(w, b, q)
     w.reward[b] = paid
 
 
 @kernel
 def pass_night(w, b, q):
-    """Ends the day: bins fill up and run over, a new morning dawns. What that pays."""
+    """Ends the day: bins fill and overflow, and the next morning begins; returns the reward."""
     n = w.n_nodes[q]
     size = np.float64(w.max_waste[q])
     spilt = 0.0
@@ -274,7 +262,7 @@ def pass_night(w, b, q):
 
 @kernel
 def measure(w, b, q):
-    """The morning: what the sensors say, and which bins that makes mandatory."""
+    """The morning: measures all bins and selects the mandatory ones."""
     n = w.n_nodes[q]
     size = np.float64(w.max_waste[q])
     for j in range(w.N):
@@ -282,18 +270,18 @@ def measure(w, b, q):
         if w.Z > 0:
             level = min(size, level * w.sensor_noise[q, w.day[b], j])
         w.expected_waste[b, j] = level
-        w.must_go[b, j] = 0 < j < n and names(w, b, q, j, size)
+        w.must_go[b, j] = 0 < j < n and is_mandatory(w, b, q, j, size)
     w.skipped[b] += n - 1
     w.missed_must_go[b] += count_must_go(w, b, w.must_go, b)
 
 
 @kernel
-def names(w, b, q, j, size):
-    """The rule `must_go`: is this bin mandatory today?"""
+def is_mandatory(w, b, q, j, size):
+    """The rule `must_go`: True if this bin is mandatory today."""
     if w.must_go_law == NONE:
         return False
     if w.must_go_law == RANDOM:
-        # A draw of its own for each day and bin: what was done before does not change it.
+        # One draw for each day and bin, independent of earlier actions.
         return uniform(row_stream(w, b, MUST), w.day[b] * w.N + j) < w.must_go_rate
     level = np.float64(w.expected_waste[b, j])
     if w.must_go_law == LEVEL:
@@ -304,13 +292,12 @@ def names(w, b, q, j, size):
 
 @kernel
 def mark(w, b):
-    q = w.instance_row[b]
-    mark_allowed(w, b, w.expected_waste, b, w.must_go, b, free_room(w, b, q))
+    mark_expected(w, b, w.instance_row[b], b)
 
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     code = truck_fault(w, b)
     if code == 0 and w.day[b] >= w.T and not (w.terminated[b] or w.truncated[b]):
         code = DAYS_OVER

@@ -1,8 +1,8 @@
-"""The rules of a truck's day in the profit and waste worlds, as kernels with the names of the trade.
+"""The rules of a truck in the profit and waste worlds, as kernels shared by their masks and steps.
 
-Each world says what a customer gives and weighs; the mask and the step of all of them call the functions here (the
-CVRP those of the limit of a trip). Weights and mandatory customers are handed in with the row they stand in, since they
-belong to the instance in some worlds (row q) and to the state in others (row b).
+Each world defines the gain and the weight of a customer; the CVRP uses the kernels of the trip limit only. Weights and
+mandatory customers are passed with their row, since some worlds keep them in the instance (row q), others in the state
+(row b).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, clear_record, is_on_
 
 NO_FLAG, ONE_FLAG = np.uint64(0), np.uint64(1)
 GATHER, TOP_BYTE = np.uint64(0x0102040810204080), np.uint64(56)
-"""A word of eight flags, a byte each, times GATHER has in its top byte a bit a flag, the first flag lowest: flag k, at
-bit 8 k, meets the one bit of GATHER that takes it to bit 56 + k, and no two products meet, so nothing is carried."""
+"""Packs a word of eight byte flags into its top byte by multiplication, the first flag lowest. Flag k, at bit 8 k,
+meets the one bit of GATHER that moves it to bit 56 + k; no two products overlap, so nothing carries."""
 
 
 @kernel
 def set_out(w, b):
-    """The truck at the depot, empty, nobody served; all but the mask."""
+    """Resets all but the mask: an empty truck at the depot, no customer served."""
     q = w.instance_row[b]
     for j in range(w.N):
         w.visited[b, j] = False
@@ -38,8 +38,10 @@ def set_out(w, b):
 
 @kernel
 def fault(w, b):
-    """Which rule a truck from outside breaks, 0 if none. A load is a sum of numbers that each fitted within the
-    tolerance."""
+    """The rule that a loaded state breaks, 0 if none.
+
+    A load may exceed the capacity by the tolerance of each addition.
+    """
     if is_on_padding(w, b):
         return ON_PADDING
     capacity = np.float64(w.capacity[w.instance_row[b]])
@@ -48,7 +50,7 @@ def fault(w, b):
 
 @kernel
 def begin_tour(w, b):
-    """A tour of one day: the truck at the depot, nothing written down, its mandatory customers counted."""
+    """Starts a tour of one day: an empty record, and the mandatory customers counted."""
     set_out(w, b)
     clear_record(w, b)
     w.missed_must_go[b] = count_must_go(w, b, w.must_go, w.instance_row[b])
@@ -65,7 +67,7 @@ def count_must_go(w, b, must, s):
 
 @kernel(inline=True)
 def unload(w, b):
-    """At the depot: an empty truck, a new trip, and with windows a new clock."""
+    """Empties the truck at the depot: a new trip, and with windows a new clock."""
     w.load[b] = 0
     w.trip_length[b] = 0
     if w.U > 0:
@@ -74,7 +76,7 @@ def unload(w, b):
 
 @kernel(inline=True)
 def drive(w, b, q, node):
-    """To a node; the length of the leg."""
+    """Drives to a node and returns the length of the leg."""
     here = w.current_node[b]
     leg = travel(w, q, here, node)
     w.tour_length[b] = w.tour_length[b] + leg
@@ -88,7 +90,7 @@ def drive(w, b, q, node):
 
 @kernel(inline=True)
 def ends_tour(w, b, was_out):
-    """At the depot: a truck that was out empties itself for a further trip, any other's tour is over."""
+    """At the depot: True if the tour is over; with several trips a truck that was out is emptied instead."""
     w.trips[b] += was_out
     if w.multi and was_out:
         unload(w, b)
@@ -108,34 +110,37 @@ def take(w, b, node, gain, weight, must):
 
 @kernel(inline=True)
 def room_left(capacity, load):
-    """What still fits: weight <= room_left is fits(load + weight, capacity)."""
+    """The free capacity: weight <= room_left is fits(load + weight, capacity)."""
     return capacity + min(0.5, TOL * max(1.0, abs(capacity))) - load
 
 
 @kernel(inline=True)
 def free_room(w, b, q):
-    """What still fits into the truck."""
+    """The free capacity of the truck."""
     return room_left(np.float64(w.capacity[q]), np.float64(w.load[b]))
 
 
 @kernel(inline=True)
 def below32(x):
-    """The largest float32 that is not above x: comparing float32 numbers with it is comparing them with x, and the loop
-    over nodes need not widen every weight to 64 bits, which would halve what a vector instruction does."""
+    """The largest float32 that is not above x.
+
+    Comparing float32 numbers with it is comparing them with x. The loop over nodes then need not widen every weight
+    to 64 bits, which would halve the width of its vector instructions.
+    """
     y = np.float32(x)
     return y if np.float64(y) <= x else np.nextafter(y, np.float32(-np.inf))
 
 
 @kernel(inline=True)
 def mark_allowed(w, b, weight, r, must, s, room):
-    """Opens the customers that are unvisited and fit truck, trip, windows and reserve, then the depot.
+    """Opens the unvisited customers that fit truck, trip, windows and reserve, then the depot.
 
-    The first loop is free of branches, so it runs many nodes at once; the rules that cost a distance a node come after
-    it, in loops of their own, and only where the instance has such a limit.
+    The first loop has no branch and so vectorises. Rules that need a distance for each node follow in separate loops,
+    which run only if the instance has such a limit.
     """
     q = w.instance_row[b]
     n = w.n_nodes[q]
-    # An optional customer must leave the room that is kept, a mandatory one may use it.
+    # An optional customer must leave the reserve free, a mandatory one may use it.
     most = below32(room)
     kept = reserve(w, b, q, weight, r, must, s) if w.reserves and not w.multi and room < math.inf else 0.0
     spare = below32(room - kept)
@@ -156,13 +161,13 @@ def mark_allowed(w, b, weight, r, must, s, room):
 
 @kernel
 def short_enough(w, b, q, j):
-    """The trip over customer j and home stays within its limit."""
+    """The trip via customer j and home stays within its limit."""
     return fits(w.trip_length[b] + travel(w, q, w.current_node[b], j) + travel(w, q, j, 0), w.max_length[q])
 
 
 @kernel
 def on_time(w, b, q, j):
-    """The truck reaches customer j before its window closes, and from there the depot before its own does."""
+    """The truck reaches customer j before its window closes, and from there the depot before the depot closes."""
     here = w.current_node[b]
     arrival = w.current_time[b, 0] + travel(w, q, here, j) / w.speed[q, 0]
     home = ready(w, b, q, here, j) + travel(w, q, j, 0) / w.speed[q, 0]
@@ -171,19 +176,18 @@ def on_time(w, b, q, j):
 
 @kernel
 def ready(w, b, q, here, j):
-    """When customer j is served: arrival, waiting for the window, service."""
+    """The end of service at customer j: arrival, waiting for the window, service."""
     arrival = w.current_time[b, 0] + travel(w, q, here, j) / w.speed[q, 0]
     return max(arrival, np.float64(w.time_windows[q, j, 0])) + w.service_time[q, j]
 
 
 @kernel(inline=True)
 def reserve(w, b, q, weight, r, must, s):
-    """What the mandatory customers still to be served weigh, of those that a trip can reach: optional ones must leave
-    room for it."""
+    """The reserve: the weight of the unserved mandatory customers that a trip can reach."""
     n = np.int64(w.n_nodes[q])
     limited = w.max_length[q] < math.inf
     kept = 0.0
-    # Words of 64 flags. Node 0 is among them and never set: the depot is not mandatory.
+    # Words of 64 flags. Bit 0 is the depot, which is never mandatory.
     for first in range(0, n, 64):
         waiting = still_to_come(w, b, must, s, first, min(n, first + 64))
         while waiting != NO_FLAG:
@@ -197,10 +201,10 @@ def reserve(w, b, q, weight, r, must, s):
 
 @kernel(inline=True)
 def still_to_come(w, b, must, s, first, last):
-    """The mandatory customers not yet served among up to 64 nodes, a bit each.
+    """The unserved mandatory customers among up to 64 nodes, a bit each.
 
-    Flags are bytes, so eight are read as one word (see GATHER). Few of these customers are left most of the time, and
-    the caller then jumps from bit to bit instead of asking every node.
+    Flags are bytes, so eight are read as one word (see GATHER). Usually few are set, and the caller visits the set bits
+    instead of every node.
     """
     waiting = NO_FLAG
     j = first
@@ -216,17 +220,17 @@ def still_to_come(w, b, must, s, first, last):
 
 @kernel
 def reachable(w, q, j):
-    """A trip to customer j alone fits."""
+    """A trip to customer j alone is within the limit."""
     limit = w.max_length[q]
     return not limit < math.inf or fits(travel(w, q, 0, j) + travel(w, q, j, 0), limit)
 
 
 @kernel(inline=True)
 def may_go_home(w, b, n, must, s):
-    """Emptying the truck is always allowed; ending the tour only when no mandatory customer is open."""
+    """A return to empty the truck is always allowed; ending the tour needs that no mandatory customer is open."""
     if w.multi and w.current_node[b] != 0:
         return True
-    open_ones = NO_FLAG  # to the end, always: the processor would guess a way out of the loop wrong half of the time
+    open_ones = NO_FLAG  # no early exit: its branch would be mispredicted half of the time
     j = 1
     while j + 8 <= n:
         open_ones |= eight_flags(must, s, j) & eight_flags(w.action_mask, b, j)

@@ -2,8 +2,8 @@
 
 Observations: `locs`, `n_nodes`, `first_node`, `current_node`, `visited`, `tour_length`, `i` (and `dist` with a matrix).
 Actions: the node to go to, Discrete(num_loc).
-Mask: nodes not yet visited. With start="depot" the tour starts at node 0, which opens again as the very last stop;
-    with start="free" the first action picks the start and the leg home is driven with the last action.
+Mask: nodes not yet visited. With start="depot" the tour starts at node 0, which opens again as the last stop;
+    with start="free" the first action picks the start, and the last action also drives the leg home.
 Ends: terminated after as many actions as there are nodes.
 Reward: minus the distance driven; the return is minus the length of the tour.
 References: Kool, van Hoof, Welling 2019 (instances, nearest neighbour); Kwon et al. 2020 (free starts).
@@ -23,7 +23,7 @@ from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import kernel
 from milkrun.routing.base import HEURISTICS, SOLVER
 from milkrun.routing.distance import travel
-from milkrun.routing.generators.tsp import generate
+from milkrun.routing.generators.tours import generate_tsp as generate
 from milkrun.routing.vehicle import (
     ON_PADDING,
     Routing,
@@ -37,7 +37,7 @@ from milkrun.routing.vehicle import (
 STARTS = ("depot", "free")
 FREE = 1
 TOUR_OVER = 3
-"""What may be wrong with a state from outside."""
+"""A fault of a loaded state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class TSP(Routing):
     Config = TSPConfig
     config: TSPConfig
     task = "milkrun.routing.tasks:TSP"
-    generator = "milkrun.routing.generators.tsp:TSPGenerator"
+    generator = "milkrun.routing.generators:TSPGenerator"
     solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
     file_kinds = {"TSP": {}, "ATSP": {}}
     environments = {"rl4co": "milkrun.api.rl4co.envs:TSPEnv"}
@@ -83,7 +83,7 @@ class TSP(Routing):
         return {**super().constants(), "start": STARTS.index(self.config.start)}
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """A tour ends by its count, so that of a row that goes on has to be right."""
+        """The tour ends by its count, so the count of a live row must be right."""
         super().check_states(arrays)
         check_costs(arrays)
         live, count = ~(arrays["terminated"] | arrays["truncated"]), arrays["visited"].sum(axis=1)
@@ -93,7 +93,7 @@ class TSP(Routing):
     def path(self, row: int) -> list[int]:
         nodes = super().path(row)
         if self.start == FREE:
-            # A free tour begins with its first action, not at node 0; its last one drives home too, which none says.
+            # A free tour begins with its first action, not at node 0; its last action also drives home.
             nodes = nodes[1:] + nodes[1:2] * int(self.terminated[row])
         return nodes
 
@@ -125,14 +125,14 @@ def step(w, b, action):
     w.visited[b, action] = True
     write_down(w, b, action)
     w.terminated[b] = w.tour_len[b] == n
-    w.action_mask[b, action] = False  # nothing else changes, so a step costs the same at any size
+    w.action_mask[b, action] = False  # nothing else changes, so the cost of a step does not depend on the size
     if w.start != FREE:
         w.action_mask[b, 0] = w.tour_len[b] == n - 1
 
 
 @kernel
 def mark(w, b):
-    """Opens the nodes not visited; a tour from the depot may end there once all others are."""
+    """Opens the unvisited nodes; a tour from the depot may end there after all others."""
     n = w.n_nodes[w.instance_row[b]]
     for j in range(w.N):
         w.action_mask[b, j] = (not w.visited[b, j]) & (j < n)
@@ -142,7 +142,7 @@ def mark(w, b):
 
 @kernel(inline=True)
 def drive(w, b, action):
-    """The distance this action drives: nothing to a free start, the leg home with a free tour's last stop."""
+    """The distance of this action: 0 to a free start; the last stop of a free tour adds the leg home."""
     # `tour_len` does not count this action yet: `step` writes it down afterwards.
     q = w.instance_row[b]
     if w.start != FREE:
@@ -158,10 +158,10 @@ def drive(w, b, action):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     if is_on_padding(w, b):
         return ON_PADDING
-    # `step` ends a tour where its count equals n: a live row that is already there would never end.
+    # `step` ends a tour when its count equals n; a live row beyond n would never end.
     over = w.tour_len[b] >= w.n_nodes[w.instance_row[b]]
     return TOUR_OVER if over and not (w.terminated[b] or w.truncated[b]) else 0
 

@@ -1,4 +1,4 @@
-"""TSP by improvement: a whole tour, made shorter move by move.
+"""TSP by improvement: a complete tour, shortened move by move.
 
 Observations: `locs`, `n_nodes`, `tour`, `pos`, `best_tour`, `cost_current`, `cost_best`, `i` (`dist` with a matrix).
 Actions: moves="2opt": reverse the stretch between two positions, the index i * n + j or the pair (i, j), i < j:
@@ -7,7 +7,7 @@ Actions: moves="2opt": reverse the stretch between two positions, the index i * 
     2 B A', 3 B' A, 4 A' B' (' = reversed).
 Mask: (n * n): 2opt the pairs that change the tour; 3opt the pairs (i, j) for which some k exists.
 Ends: truncated after `max_steps` moves; never terminated.
-Reward: reward_mode="best": what a move takes off the best cost so far; "current": off the current cost.
+Reward: reward_mode="best": the decrease of the best cost so far; "current": of the current cost.
 References: Croes 1958 (2-opt); Lin 1965 (3-opt); Or 1976 (segment insertion).
 """
 
@@ -23,6 +23,7 @@ from milkrun.core.arguments import Rows
 from milkrun.core.config import option
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import constant, float32, int32, int64, mask, scratch, state
+from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import row_stream, shuffle_from
 from milkrun.core.world import ChanceOf, FieldOf
@@ -30,7 +31,7 @@ from milkrun.render.scene import Scene
 from milkrun.routing.base import HEURISTICS, SOLVER, Places, PlacesConfig
 from milkrun.routing.distance import CEIL, MATRIX, ROUND, TRUNC1, travel
 from milkrun.routing.generators.laws import INIT
-from milkrun.routing.generators.tsp import generate
+from milkrun.routing.generators.tours import generate_tsp as generate
 
 MOVES = ("2opt", "3opt")
 THREE = 1
@@ -41,7 +42,7 @@ RANDOM, GREEDY = 0, 1
 REWARD_MODES = ("best", "current")
 CURRENT = 1
 MISPLACED, PADDED, MISPRICED, BEST_MISPRICED = 1, 2, 3, 4
-"""What may be wrong with a state from outside."""
+"""Faults of a loaded state."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,17 +65,17 @@ class TSPKoptConfig(PlacesConfig):
 
 
 class TSPKopt(Places):
-    """TSP by improvement: a whole tour, made shorter by 2-opt or 3-opt moves."""
+    """TSP by improvement: a complete tour, shortened by 2-opt or 3-opt moves."""
 
     id = "milkrun/TSPKopt-v0"
     Config = TSPKoptConfig
     config: TSPKoptConfig
     problem = "tsp_kopt"
     task = "milkrun.routing.tasks:TSP"
-    generator = "milkrun.routing.generators.tsp:TSPGenerator"
-    policies = {"steepest": "milkrun.solvers.descent:steepest"}
+    generator = "milkrun.routing.generators:TSPGenerator"
+    policies = {"steepest": "milkrun.solvers.policies:steepest"}
     solvers = dict.fromkeys((*HEURISTICS, "exact", "pyvrp", "ortools"), SOLVER)
-    plans_are_actions = False  # a plan is a tour, and an action a change of it
+    plans_are_actions = False  # a plan is a tour, an action changes one
     environments = {"torchrl": "milkrun.api.torchrl.kopt:TSPkoptEnv"}
     action = discrete("A")
     depot_apart = False
@@ -87,17 +88,17 @@ class TSPKopt(Places):
     piece = scratch(int32, "N")
 
     tour = state(int32, "N", low=0, high="last node", doc="the nodes in order, node 0 first")
-    pos = state(int32, "N", low=0, high="last node", doc="where each node stands in the tour")
+    pos = state(int32, "N", low=0, high="last node", doc="position of each node in the tour")
     best_tour = state(int32, "N", low=0, high="last node", doc="the shortest tour so far")
     cost_current = state(float32, low=0, doc="length of the tour")
     cost_best = state(float32, low=0, doc="length of the shortest tour so far")
     action_mask = mask("A")
 
     faults = {
-        MISPLACED: ("pos", "must be where the tour has each node, every one once"),
+        MISPLACED: ("pos", "must be the position of each node in the tour, which has each once"),
         MISPRICED: ("cost_current", "must be the length of tour on this instance"),
         BEST_MISPRICED: ("cost_best", "must be the length of best_tour on this instance"),
-        PADDED: ("tour", "n_nodes is {n_nodes}, but it has padding among its first ones, or a node behind them"),
+        PADDED: ("tour", "n_nodes is {n_nodes}, but padding is among its first entries, or a node follows them"),
     }
 
     @classmethod
@@ -120,22 +121,18 @@ class TSPKopt(Places):
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_instances(arrays)
-        if (small := arrays["n_nodes"] < 4).any():
-            from milkrun.core.instances import refuse
-
-            refuse("n_nodes", arrays["n_nodes"], small, "a tour of fewer than 4 nodes has no move")
+        nodes = arrays["n_nodes"]
+        refuse_where("n_nodes", nodes, nodes < 4, "a tour of fewer than 4 nodes has no move")
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        from milkrun.core.instances import refuse
-
         places = np.arange(self.sizes["N"])
+        padding = places >= arrays["n_nodes"][:, None]
         for name in ("tour", "best_tour"):
-            if (wrong := np.sort(arrays[name], axis=1) != places).any():
-                refuse(name, np.sort(arrays[name], axis=1), wrong, "a tour has every node once")
-            if (wrong := (arrays[name] != places) & (places >= arrays["n_nodes"][:, None])).any():
-                refuse(name, arrays[name], wrong, "padding stands behind the tour, each node at its own place")
-        if (wrong := np.take_along_axis(arrays["tour"], arrays["pos"] % len(places), axis=1) != places).any():
-            refuse("pos", arrays["pos"], wrong, "is not where the tour has this node")
+            tour, ordered = arrays[name], np.sort(arrays[name], axis=1)
+            refuse_where(name, ordered, ordered != places, "a tour has every node once")
+            refuse_where(name, tour, (tour != places) & padding, "padding follows the tour, each node at its own place")
+        found = np.take_along_axis(arrays["tour"], arrays["pos"] % len(places), axis=1)
+        refuse_where("pos", arrays["pos"], found != places, "is not where the tour has this node")
 
     def step(self, actions: Any, rows: Rows = None) -> None:
         """Plays one move in each named row: (B,) indices, or (B, 2) pairs; with moves="3opt" (B, 4) = m, i, j, k."""
@@ -153,7 +150,7 @@ class TSPKopt(Places):
         low, high = np.zeros(moves.shape[1], np.int64), np.full(moves.shape[1], n)
         if moves.shape[1] == 4:
             high[0] = 5
-            # Move 0 has no k: it gets one number, whatever was given as k.
+            # Move 0 ignores k: all its codes become one.
             moves = np.where((moves[:, :1] == 0) & (np.arange(4) == 3), 0, moves)
         code = np.zeros(len(moves), np.int64)
         for column in range(moves.shape[1]):
@@ -177,8 +174,10 @@ class TSPKopt(Places):
         return nodes**2 if self.mask_lists_all else 5 * nodes**3
 
     def complete_actions(self, drawn: np.ndarray, field: FieldOf, chance: ChanceOf) -> np.ndarray:
-        """3-opt moves from pairs (i, j): m and k among those that go with them, each uniformly; m = 1 in place of one
-        that would keep the cycle."""
+        """Completes pairs (i, j) to 3-opt moves: m and k uniform among the valid ones.
+
+        m = 1 replaces a move that would keep the cycle.
+        """
         n = self.sizes["N"]
         i, j = drawn // n, drawn % n
         # Move 0 needs a stretch of two. A k exists for every pair of the mask, as j <= n - 2 there.
@@ -198,10 +197,10 @@ class TSPKopt(Places):
         if not 0 <= action < self.num_actions:
             return f"out of range 0..{self.num_actions - 1}"
         move = self.decode(np.array([action]))[0].tolist()
-        return f"the move {tuple(move)} names no stretch of at least two of the {n} nodes, or keeps their cycle"
+        return f"the move {tuple(move)} names no segment of at least two of the {n} nodes, or keeps their cycle"
 
     def why_masked(self, row: int, index: int) -> str:
-        return "this move keeps the cycle of nodes, at most turns it round, or there is no such stretch"
+        return "this move keeps the cycle of nodes or only reverses it, or there is no such segment"
 
     def action_name(self, agent: int, action: int) -> str:
         move = self.decode(np.array([action]))[0].tolist()
@@ -209,7 +208,7 @@ class TSPKopt(Places):
             i, j = move
             by_node = self.config.action_mode == "node"
             return f"reverse from node {i} to {j}" if by_node else f"reverse positions {i + 1} to {j} of the tour"
-        # Of 3-opt moves the mask has pairs, i * n + j: decoded as (m, i, j, k) the pair is the last two.
+        # The 3-opt mask has pairs, i * n + j; decoded as (m, i, j, k) the pair is the last two numbers.
         return f"positions {move[2]} and {move[3]} of the tour"
 
     def scene(self, row: int) -> Scene:
@@ -235,7 +234,7 @@ class TSPKopt(Places):
 def reset(w, b):
     q = w.instance_row[b]
     n = np.int64(w.n_nodes[q])
-    # Padding stays behind the tour, each node at its own place: `tour` and `pos` are permutations of all N nodes.
+    # Padding follows the tour, each node at its own place: `tour` and `pos` are permutations of all N nodes.
     for k in range(w.N):
         w.tour[b, k] = k
     if w.init == RANDOM:
@@ -255,9 +254,9 @@ def reset(w, b):
 
 @kernel
 def chain_nearest(w, b, q, n):
-    """The nearest neighbour tour from node 0, ties to the lower node, made in place."""
-    # Positions before k are the tour, the others its candidates. Swaps mix their order, so a tie is decided by the
-    # numbers of the nodes and not by their positions.
+    """Builds the nearest neighbour tour from node 0 in place, ties to the lower node."""
+    # Positions before k are the tour, the others candidates. Swaps change their order, so ties are broken by node
+    # numbers, not by positions.
     for k in range(1, n):
         best = k
         for c in range(k + 1, n):
@@ -270,7 +269,7 @@ def chain_nearest(w, b, q, n):
 
 @kernel
 def mark(w, b):
-    """Opens the moves that change the tour; only those by nodes depend on how it runs."""
+    """Opens the moves that change the tour; only moves by nodes depend on the tour itself."""
     n = np.int64(w.n_nodes[w.instance_row[b]])
     for a in range(w.N * w.N):
         w.action_mask[b, a] = False
@@ -281,9 +280,9 @@ def mark(w, b):
 
 @kernel
 def opens(w, b, n, i, j):
-    """Is this pair a move, or for 3-opt the start of one?"""
-    # 3-opt: up to n - 2, so that a k is left behind j. 2-opt: a stretch of one node reversed is itself, and one of
-    # n - 1 or n nodes gives the same tour the other way round.
+    """True if this pair is a move, or for 3-opt the start of one."""
+    # 3-opt: up to n - 2, so that a k > j exists. 2-opt: reversing one node changes nothing, and reversing n - 1 or n
+    # nodes gives the same tour in the other direction.
     if w.moves == THREE:
         return i < j <= n - 2
     if w.action_mode == NODE:
@@ -297,7 +296,7 @@ def legal(w, b, action):
     if action < 0:
         return False
     if w.moves != THREE:
-        # `reverse` indexes with the move, so a mask from outside does not decide alone.
+        # `reverse` indexes with the move, so a loaded mask is not trusted alone.
         within = action < w.N * w.N and w.action_mask[b, action]
         i, j = action // w.N, action % w.N
         return within and i < n and j < n and opens(w, b, n, i, j)
@@ -309,8 +308,8 @@ def legal(w, b, action):
 
 @kernel
 def keeps_cycle(n, m, i, j, k):
-    """Does a 3-opt move leave the cycle of nodes as it is, or the same the other way round? Takes numbers or arrays."""
-    # With one node in B, B A' reverses all nodes between the two ends; so does B' A with one node in A.
+    """True if a 3-opt move keeps the cycle of nodes or only reverses it; takes numbers or arrays."""
+    # With one node in B, B A' reverses all nodes between the ends; so does B' A with one node in A.
     reverses_all = (i == 0) & (k == n - 1) & (((m == 2) & (k == j + 1)) | ((m == 3) & (j == i + 1)))
     return reverses_all | ((m == 4) & (k == i + 2))
 
@@ -339,7 +338,7 @@ def step(w, b, action):
         w.cost_best[b] = w.cost_current[b]
         for p in range(w.N):
             w.best_tour[b, p] = w.tour[b, p]
-    # From the costs as stored, not from `delta`: rewards follow what the fields show, rounding to float32 included.
+    # From the stored costs, not from `delta`, so that rewards agree with the fields after rounding to float32.
     if w.reward_mode == CURRENT:
         w.reward[b] = before - w.cost_current[b]
     else:
@@ -347,8 +346,8 @@ def step(w, b, action):
 
 
 @kernel(inline=True)
-def stretch(w, b, q, first, last):
-    """The way along the tour from one position to another."""
+def segment_length(w, b, q, first, last):
+    """The length of the tour from one position to another."""
     way = 0.0
     for p in range(first, last):
         way += travel(w, q, w.tour[b, p], w.tour[b, p + 1])
@@ -356,7 +355,7 @@ def stretch(w, b, q, first, last):
 
 
 @kernel(inline=True)
-def turn_round(w, b, first, last):
+def reverse_positions(w, b, first, last):
     """Reverses the positions first..last."""
     while first < last:
         a, c = w.tour[b, first], w.tour[b, last]
@@ -369,44 +368,44 @@ def turn_round(w, b, first, last):
 
 @kernel
 def reverse(w, b, q, n, i, j):
-    """Reverses the positions i+1..j; the change of the cost.
+    """Reverses the positions i+1..j and returns the change of the cost.
 
-    Both ways along the stretch are equally long but in a matrix, so only its two ends change; there, the stretch is
-    added up before and after.
+    Only the two end legs change, except with a matrix: there the segment is summed before and after, since its length
+    may depend on the direction.
     """
     p, a = w.tour[b, i], w.tour[b, i + 1]
     z, s = w.tour[b, j], w.tour[b, (j + 1) % n]
     delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)
     if w.metric == MATRIX:
-        delta -= stretch(w, b, q, i + 1, j)
-        turn_round(w, b, i + 1, j)
-        return delta + stretch(w, b, q, i + 1, j)
-    turn_round(w, b, i + 1, j)
+        delta -= segment_length(w, b, q, i + 1, j)
+        reverse_positions(w, b, i + 1, j)
+        return delta + segment_length(w, b, q, i + 1, j)
+    reverse_positions(w, b, i + 1, j)
     return delta
 
 
 @kernel
 def reverse_path(w, b, q, n, first, last):
-    """Reverses the path from one position forward to another, over the end of the array too; node 0 stays first."""
-    # A path that neither wraps nor holds position 0 leaves node 0 where it is: a plain reversal.
+    """Reverses the path from one position forward to another, across the end of the array too; node 0 stays first."""
+    # A path that neither wraps nor contains position 0 leaves node 0 in place: a plain reversal.
     if first <= last and first > 0:
         return reverse(w, b, q, n, first - 1, last)
-    before = whole_way(w, b, q, n) if w.metric == MATRIX else 0.0
+    before = whole_length(w, b, q, n) if w.metric == MATRIX else 0.0
     count = (last - first + n) % n + 1
     p, a = w.tour[b, (first - 1 + n) % n], w.tour[b, first]
     z, s = w.tour[b, last], w.tour[b, (last + 1) % n]
     delta = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s)
-    # `pos` is wrong from here on; `turn_to_front` writes it anew.
+    # `pos` is wrong from here on; `rotate_to_front` rewrites it.
     for c in range(count // 2):
         x, y = (first + c) % n, (last - c + n) % n
         w.tour[b, x], w.tour[b, y] = w.tour[b, y], w.tour[b, x]
-    turn_to_front(w, b, n)
-    return whole_way(w, b, q, n) - before if w.metric == MATRIX else delta
+    rotate_to_front(w, b, n)
+    return whole_length(w, b, q, n) - before if w.metric == MATRIX else delta
 
 
 @kernel
-def turn_to_front(w, b, n):
-    """Turns the tour so that node 0 is first."""
+def rotate_to_front(w, b, n):
+    """Rotates the tour so that node 0 is first."""
     start = 0
     for p in range(n):
         w.piece[p] = w.tour[b, p]
@@ -419,17 +418,17 @@ def turn_to_front(w, b, n):
 
 
 @kernel
-def whole_way(w, b, q, n):
-    return stretch(w, b, q, 0, n - 1) + travel(w, q, w.tour[b, n - 1], w.tour[b, 0])
+def whole_length(w, b, q, n):
+    return segment_length(w, b, q, 0, n - 1) + travel(w, q, w.tour[b, n - 1], w.tour[b, 0])
 
 
 @kernel
 def rejoin(w, b, q, n, m, i, j, k):
-    """Puts A = i+1..j and B = j+1..k together in another way; the change of the cost."""
-    before = stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n])
+    """Reconnects A = i+1..j and B = j+1..k and returns the change of the cost."""
+    before = segment_length(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n])
     if m == 4:
-        turn_round(w, b, i + 1, j)
-        turn_round(w, b, j + 1, k)
+        reverse_positions(w, b, i + 1, j)
+        reverse_positions(w, b, j + 1, k)
     else:
         for p in range(i + 1, k + 1):
             w.piece[p] = w.tour[b, p]
@@ -442,13 +441,15 @@ def rejoin(w, b, q, n, m, i, j, k):
             at += 1
         for p in range(i + 1, k + 1):
             w.pos[b, w.tour[b, p]] = p
-    return stretch(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n]) - before
+    return segment_length(w, b, q, i, k) + travel(w, q, w.tour[b, k], w.tour[b, (k + 1) % n]) - before
 
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none: places that lead back to where they were read from are all
-    different, so the tour has every node."""
+    """The rule that a loaded state breaks, 0 if none.
+
+    If `pos` leads each tour entry back to its position, all entries differ, so the tour has every node.
+    """
     n = w.n_nodes[w.instance_row[b]]
     for k in range(w.N):
         if w.pos[b, w.tour[b, k]] != k:
@@ -472,8 +473,10 @@ def length_of(w, b, n, tours):
 
 @kernel
 def longest_leg(w, b, n):
-    """An upper bound of the legs. Two legs to node 0 are at least as long as the leg between their ends, but for the
-    unit by which a metric may round each."""
+    """An upper bound of the legs.
+
+    By the triangle inequality two legs to node 0 bound the leg between their ends, up to the rounding of the metric.
+    """
     q, most = w.instance_row[b], 0.0
     if w.metric == MATRIX:
         for i in range(n):

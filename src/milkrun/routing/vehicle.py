@@ -1,4 +1,4 @@
-"""What the worlds share in which a vehicle drives from node to node: its options, its record, its picture."""
+"""The base of the worlds in which a vehicle drives from node to node: options, record of actions, picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milkrun.render.scene import Scene, colours
 from milkrun.routing.base import Places, PlacesConfig
 
 ON_PADDING, OVERLOADED = 1, 2
-"""What may be wrong with a vehicle that comes from outside; numbers above are the worlds' own."""
+"""Faults of a loaded vehicle state; numbers above these belong to the worlds."""
 OVER_CAPACITY = {OVERLOADED: ("load", "over the capacity {capacity}")}
 
 
@@ -34,7 +34,7 @@ class RoutingConfig(PlacesConfig):
 
 
 class Recorded(World):
-    """A world of one vehicle at a time whose legal actions are kept."""
+    """A world of one vehicle at a time that records its legal actions."""
 
     tour = state(int16, "A", tally=True, doc="the legal actions taken; only with record")
     tour_len = state(int32, low=0, tally=True, doc="how many legal actions were taken")
@@ -43,7 +43,7 @@ class Recorded(World):
         """(B, L) the legal actions taken by each row, padded with 0: the `pi` of the tasks."""
         if not self.config.record:
             raise ConfigError("solution() needs record=True")
-        # `write_down` counts on where the record is full, so the count may be above its size.
+        # `write_down` keeps counting once the record is full, so the count may exceed its size.
         length = min(int(self.tour_len.max(initial=0)), self.sizes["A"])
         taken: np.ndarray = self.tour[:, :length].astype(np.int32)
         taken[np.arange(length) >= self.tour_len[:, None]] = 0
@@ -55,11 +55,11 @@ class Recorded(World):
         return actions
 
     def path(self, row: int) -> list[int]:
-        """The nodes a row has stood on, in order; needs record=True."""
+        """The nodes that a row has visited, in order; needs record=True."""
         return [0, *self.taken(row)]
 
     def driven(self, row: int) -> list[int]:
-        """The same with ways that nobody chose."""
+        """The path with forced returns, if the world has any."""
         return self.path(row)
 
 
@@ -102,7 +102,7 @@ class Routing(Recorded, Places):
     def scene_of_nodes(
         self, row: int, name: str, amounts: Any = None, words: Callable[[], list[str]] | None = None, **more: Any
     ) -> Scene:
-        """Nodes as large as their `amounts`, of which `words` tell more; the tour so far, and the vehicle."""
+        """Nodes sized by `amounts` and described by `words`, the tour so far, and the vehicle."""
         q = self.instance_row[row]
         n, depot = int(self.n_nodes[q]), self.depot_apart
         places, one = self.locs[q, :n].astype(float), name.removesuffix("s")
@@ -111,7 +111,7 @@ class Routing(Recorded, Places):
             added = [f", {word}" for word in words()] if words else [""] * n
             return ["depot" if depot and j == 0 else f"{one} {j}{added[j]}" for j in range(n)]
 
-        if not self.config.record:  # no route paints what was visited
+        if not self.config.record:  # without a record no route colours the visited nodes
             more["colour"] = colours(np.where(self.visited[row, :n], "muted", "waiting"))
         s = Scene(places.min(0), places.max(0))
         size = None if amounts is None else amounts[:n] / max(1e-9, float(np.max(amounts[:n])))
@@ -137,8 +137,10 @@ class Routing(Recorded, Places):
 
 
 def check_costs(arrays: dict[str, np.ndarray]) -> None:
-    """Where the reward is minus the distance, so is the sum of both. Each step rounds the leg, and `tour_length`, to
-    float32: twice by half a unit in the last place."""
+    """Where the reward is minus the distance, the objective is minus the tour length.
+
+    Each step rounds the leg and `tour_length` to float32, each by half a unit in the last place.
+    """
     objective, length = arrays["objective"], arrays["tour_length"].astype(np.float64)
     slack = (arrays["i"] + 1) * 2.0**-23 * length
     refuse_where("objective", objective, np.abs(objective + length) > slack, "must be minus tour_length")
@@ -146,7 +148,7 @@ def check_costs(arrays: dict[str, np.ndarray]) -> None:
 
 @kernel
 def clear_record(w, b):
-    """No action has been taken."""
+    """Clears the record of actions."""
     w.tour_len[b] = 0
     for k in range(w.A):
         w.tour[b, k] = 0
@@ -154,8 +156,8 @@ def clear_record(w, b):
 
 @kernel(inline=True)
 def write_down(w, b, action):
-    """Keeps a legal action, for `solution()`."""
-    # A is 0 without `record`, and a count that comes from outside may be above A.
+    """Records a legal action, for `solution()`."""
+    # A is 0 without `record`, and the count of a loaded state may exceed A.
     if w.tour_len[b] < w.A:
         w.tour[b, w.tour_len[b]] = action
     w.tour_len[b] += 1
@@ -163,13 +165,13 @@ def write_down(w, b, action):
 
 @kernel(inline=True)
 def prefetch(w, b, action):
-    """Asks for the memory of a step from node to node, some rows before its turn.
+    """Prefetches the memory of a step some rows ahead.
 
-    The two places and the two flags lie wherever the action says, so no processor guesses their addresses; a large
-    batch does not fit into the cache, and each would be a wait of its own.
+    The addresses of the two places and the two flags depend on the action, so the processor cannot predict them. A
+    large batch does not fit into the cache, and each access would stall.
     """
     q = w.instance_row[b]
-    # The action has not been judged yet and may be out of range: `fetch` takes any index.
+    # The action is not validated yet and may be out of range: `fetch` accepts any index.
     fetch(w.locs, q, w.current_node[b])
     fetch(w.locs, q, action)
     fetch(w.visited, b, action)
@@ -183,7 +185,7 @@ def is_on_padding(w, b):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     return ON_PADDING if is_on_padding(w, b) else 0
 
 

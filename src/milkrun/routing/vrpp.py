@@ -1,10 +1,10 @@
-"""Vehicle routing with profits: visit the customers that are worth the way, come home, end.
+"""Vehicle routing with profits: visit the customers that pay for their detour, then return.
 
 Observations: `locs`, `n_nodes`, `prize`, `must_go`, `current_node`, `visited`, `tour_length`, `trip_length`,
-    `collected`, `i` (and `dist` with a matrix, `max_length` where there is one; `time_windows`, `service_time`,
+    `collected`, `i` (and `dist` with a matrix, `max_length` where given; `time_windows`, `service_time`,
     `speed`, `current_time` with windows).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: customers not yet visited from which the trip can come home in time and within `max_length`; the depot unless it
+Mask: customers not yet visited from which the trip can return in time and within `max_length`; the depot unless it
     would end the tour while a mandatory customer is open.
 Ends: terminated on the first return (trips="single"), or with trips="multi" by choosing the depot at the depot, or on a
     return after which no customer is open.
@@ -26,7 +26,7 @@ from milkrun.core.fields import constant, float32, float64, instance, int64, sta
 from milkrun.core.kernels import kernel
 from milkrun.render.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
-from milkrun.routing.generators.vrpp import PRIZE_LAWS, generate
+from milkrun.routing.generators.profits import PRIZE_LAWS, generate
 from milkrun.routing.trips import any_customer, begin_tour, drive, ends_tour, mark_allowed, take
 from milkrun.routing.vehicle import write_down
 
@@ -35,12 +35,12 @@ from milkrun.routing.vehicle import write_down
 class ProfitConfig(CollectConfig):
     """Options of the worlds with prizes."""
 
-    prize_weight: float = option(1.0, "worth of a unit of prize", low=0, high=1e30)
+    prize_weight: float = option(1.0, "reward of a unit of prize", low=0, high=1e30)
     min_prize: float = option(1, "smallest prize drawn", low=0, high=1e9)
     max_prize: float = option(100, "largest prize drawn", low=0, high=1e9)
     prize_distribution: str = option(
         "uniform",
-        "whole numbers min_prize..max_prize; const: all max_prize; dist: grows with the way from the depot, "
+        "whole numbers min_prize..max_prize; const: all max_prize; dist: grows with the distance from the depot, "
         "1..100; continuous: any number between",
         choices=PRIZE_LAWS,
     )
@@ -78,7 +78,7 @@ class Profit(Collect):
 
     Config = ProfitConfig
     config: ProfitConfig
-    generator = "milkrun.routing.generators.vrpp:VRPPGenerator"
+    generator = "milkrun.routing.generators:VRPPGenerator"
     windows = True
     priced = {"prize": "prize_weight"}
 
@@ -87,7 +87,7 @@ class Profit(Collect):
     min_prize = constant(float64)
     max_prize = constant(float64)
 
-    prize = instance(float32, "N", low=0, doc="what serving a customer brings; 0 at the depot")
+    prize = instance(float32, "N", low=0, doc="for serving a customer; 0 at the depot")
 
     def constants(self) -> dict[str, Any]:
         return {
@@ -113,7 +113,7 @@ class Profit(Collect):
 
 
 class VRPP(Profit):
-    """Vehicle routing with profits: visit the customers that are worth the way."""
+    """Vehicle routing with profits: visit the customers that pay for their detour."""
 
     id = "milkrun/VRPP-v0"
     Config = VRPPConfig
@@ -125,7 +125,7 @@ class VRPP(Profit):
     load = state(float32, tally=True, doc="stays 0: the truck has no limit")
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        values.pop("capacity", None)  # generators give the same keys for both worlds; here it is infinite
+        values.pop("capacity", None)  # generators return the same keys for both worlds; here it is infinite
         return super().arrange_instances(values)
 
 

@@ -1,14 +1,14 @@
-"""Waste collection: empty the bins that are worth the way or about to run over, within one truckload.
+"""Waste collection: empty the bins that pay for their detour or would overflow, within one truckload.
 
 Observations: `locs`, `n_nodes`, `waste`, `max_waste`, `capacity`, `must_go`, `current_node`, `visited`, `load`,
-    `collected`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix, `max_length` where there is one).
+    `collected`, `tour_length`, `trip_length`, `i` (and `dist` with a matrix, `max_length` where given).
 Actions: the node to go to, Discrete(num_loc + 1); 0 is the depot.
-Mask: bins not yet emptied whose waste fits the room left and whose trip fits `max_length`; in a single trip room is
-    kept for mandatory bins; the depot unless it would end the tour while a mandatory bin is open.
+Mask: bins not yet emptied whose waste fits the room left and whose trip fits `max_length`; a single trip
+    reserves room for mandatory bins; the depot unless it would end the tour while a mandatory bin is open.
 Ends: terminated on the first return (trips="single", the default here), or with trips="multi" by choosing the depot at
     the depot, or on a return after which no bin is open.
-Reward: waste_weight * waste - length_weight * distance of each step; the last one also pays overflow_weight for every
-    full bin that was left.
+Reward: waste_weight * waste - length_weight * distance of each step; the last step also costs overflow_weight for every
+    full bin left.
 References: Ramos, de Morais, Barbosa-Povoa 2018 (smart waste collection routing).
 """
 
@@ -28,7 +28,7 @@ from milkrun.core.kernels import kernel
 from milkrun.render.scene import Scene
 from milkrun.routing.collect import Collect, CollectConfig
 from milkrun.routing.generators.fills import FILL_ALIASES, FILL_LAWS, MUST_GO_LAWS
-from milkrun.routing.generators.wcvrp import generate
+from milkrun.routing.generators.waste import generate_known as generate
 from milkrun.routing.trips import (
     any_customer,
     begin_tour,
@@ -43,32 +43,32 @@ from milkrun.routing.trips import (
 from milkrun.routing.vehicle import write_down
 
 FULL = 1.0 - 1e-6
-"""A bin from this share of `max_waste` on runs over."""
+"""The share of `max_waste` from which a bin overflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WasteConfig(CollectConfig):
     """Options of the waste worlds."""
 
-    truck_bins: ClassVar[float] = 0.12  # how many a truck takes, for each customer
+    truck_bins: ClassVar[float] = 0.12  # capacity in bins for each customer
     thrift: ClassVar[float] = 0.55  # of the automatic length weight
 
-    waste_weight: float = option(1.0, "worth of a unit of waste", low=0, high=1e30)
+    waste_weight: float = option(1.0, "reward of a unit of waste", low=0, high=1e30)
     overflow_weight: float | str = option(
-        "auto", "price of a bin that runs over; auto = 10 max_waste", low=0, high=1e30, words=("auto",)
+        "auto", "cost of a bin that overflows; auto = 10 max_waste", low=0, high=1e30, words=("auto",)
     )
-    capacity: float | str = option("auto", "what a truck takes; auto by the size", low=0, words=("auto",))
+    capacity: float | str = option("auto", "capacity of the truck; auto by the size", low=0, words=("auto",))
     fill_distribution: str = option(
         "gamma1",
         "how bins fill in a day, or their level itself (uniform, beta, constant, dist)",
         choices=(*FILL_LAWS, *FILL_ALIASES),
     )
-    fill_days: int = option(4, "the last emptying lies 1..fill_days days back", low=1, high=1000)
+    fill_days: int = option(4, "the last emptying was 1..fill_days days ago", low=1, high=1000)
     fill_value: float = option(0.5, "level under the law 'constant', as a share of a bin", low=0, high=1)
-    max_waste: float = option(1.0, "what a bin holds; 100 gives percent", low=1e-6, high=1e9)
+    max_waste: float = option(1.0, "capacity of a bin; 100 gives percent", low=1e-6, high=1e9)
     must_go: str = option("random", "which bins are mandatory", choices=MUST_GO_LAWS[:3])
     must_go_rate: float = option(0.1, "chance of each bin under must_go='random'", low=0, high=1)
-    must_go_level: float = option(0.9, "share of a bin from which must_go='level' names it", low=0, high=1)
+    must_go_level: float = option(0.9, "share of a bin from which must_go='level' makes it mandatory", low=0, high=1)
 
     def validate(self) -> None:
         super().validate()
@@ -123,8 +123,8 @@ class Waste(Collect):
     must_go_level = constant(float64)
     overflow_price = constant(float64)
 
-    max_waste = instance(float32, low=0, column=True, doc="what a bin holds")
-    capacity = instance(float32, low=0, column=True, doc="what a truck takes")
+    max_waste = instance(float32, low=0, column=True, doc="capacity of a bin")
+    capacity = instance(float32, low=0, column=True, doc="capacity of the truck")
 
     synonyms: ClassVar[Any] = {
         "demand": "waste",
@@ -133,8 +133,8 @@ class Waste(Collect):
         "current_load": "load",
         "collected_waste": "collected",
     }
-    priced = {"max_waste": "waste_weight"}  # no level is above it
-    levels: ClassVar[str] = "waste"  # the field with the levels of the bins that the agent knows
+    priced = {"max_waste": "waste_weight"}  # no level exceeds it
+    levels: ClassVar[str] = "waste"  # the field of the levels that the agent knows
 
     def constants(self) -> dict[str, Any]:
         law = self.config.fill_distribution
@@ -162,7 +162,7 @@ class Waste(Collect):
         return values
 
     def scene(self, row: int) -> Scene:
-        """Bins, filled as far as they are; the truck has emptied those it visited."""
+        """Bins drawn at their levels; visited bins are empty."""
         self.check_row(row)
         q = self.instance_row[row]
         n, waste = int(self.n_nodes[q]), self.waste_of(row) / self.max_waste[q]
@@ -170,7 +170,7 @@ class Waste(Collect):
         return self.scene_of_choice(row, "bins", level=np.clip(level, 0, 1))
 
     def waste_of(self, row: int) -> np.ndarray:
-        """What each bin holds until it is emptied."""
+        """The level of each bin before it is emptied."""
         return self._field_of_rows("waste")[row]
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
@@ -189,13 +189,13 @@ class Waste(Collect):
 
 
 class WCVRP(Waste):
-    """Waste collection: empty the bins that are worth the way or about to run over, within one truckload."""
+    """Waste collection: empty the bins that pay for their detour or would overflow, within one truckload."""
 
     id = "milkrun/WCVRP-v0"
     Config: ClassVar[type[WasteConfig]] = WCVRPConfig
     config: WasteConfig
     task = "milkrun.routing.tasks:WCVRP"
-    generator = "milkrun.routing.generators.wcvrp:WCVRPGenerator"
+    generator = "milkrun.routing.generators:WCVRPGenerator"
     customer_fields = ("waste", "must_go")
 
     waste = instance(float32, "N", low=0, doc="in each bin; 0 at the depot")
@@ -242,7 +242,7 @@ def mark(w, b):
 
 @kernel
 def count_full(w, b, level, r):
-    """Bins that run over: full, and not emptied."""
+    """Counts the bins that overflow: full, and not emptied."""
     q = w.instance_row[b]
     full = np.float64(w.max_waste[q]) * FULL
     total = 0

@@ -1,25 +1,24 @@
-"""The same call on a cluster: evaluation, solving and data in shards, on Ray.
+"""Evaluation, solving and generation of datasets in shards, on a Ray cluster.
 
     result = scale.evaluate("milkrun/CVRP-v0", "nearest", episodes=1_000_000, seed=7, keep="runs/nearest")
 
-Scheduling, transport, retries and placement are Ray's. What is here is the law: work is cut into shards whose bounds
-depend on the work alone, so the answer has the same bits for one worker or a thousand. Importing this loads no Ray.
+Ray does scheduling, transport, retries and placement. This package divides a job into shards whose bounds do not depend
+on the cluster, so the result has the same bits for one worker or a thousand. Importing it does not load Ray.
 
 | file | holds |
 |---|---|
-| `shards.py` | which rows and episodes a shard plays |
-| `policies.py` | policies by reference: what a worker is told instead of a function |
-| `work.py` | what a worker does with a shard |
-| `cluster.py` | the Ray that a call starts and stops, or joins |
-| `driver.py` | a call: hands shards to Ray, takes their results, stops at an error or Ctrl-C |
-| `keep.py`, `lock.py` | finished shards in a folder, which belongs to one caller at a time |
-| `progress.py` | the bar |
+| `shards.py` | the rows and episodes of each shard |
+| `policies.py` | policies by name: functions are not sent to workers |
+| `work.py` | the tasks of the workers |
+| `cluster.py` | starts and stops a local Ray, or joins a cluster |
+| `driver.py` | submits shards to Ray, takes their results, stops at an error or Ctrl-C; the progress bar |
+| `shard_store.py`, `lock.py` | finished shards in a folder, which one call at a time may use |
 | `evaluate.py`, `solve.py`, `generate.py`, `plan.py` | the calls |
 """
 
 from milkrun.scale.evaluate import evaluate
 from milkrun.scale.generate import generate, instances
-from milkrun.scale.plan import Plan, plan
+from milkrun.scale.plan import ShardPlan, plan
 from milkrun.scale.solve import solve
 
-__all__ = ["Plan", "evaluate", "generate", "instances", "plan", "solve"]
+__all__ = ["ShardPlan", "evaluate", "generate", "instances", "plan", "solve"]

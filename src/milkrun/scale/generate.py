@@ -1,5 +1,5 @@
-"""`generate`: datasets of instances in shards. Instance n is what row n of a world with that seed draws first, whatever
-the size of a shard."""
+"""`generate`: datasets of instances in shards. Instance n is the first that row n of a world with that seed draws, for
+any shard size."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from milkrun.core.dataset import STEM, shards_in
 from milkrun.core.errors import ConfigError
 from milkrun.core.files import name_of
 from milkrun.core.registry import world_spec
-from milkrun.scale.driver import Arrays, Asked, Work, run
+from milkrun.scale.driver import Arrays, Job, JobOptions, run
 from milkrun.scale.evaluate import read_config, read_shards
-from milkrun.scale.keep import Kept
+from milkrun.scale.shard_store import ShardStore
 from milkrun.scale.shards import SHARD_ROWS
-from milkrun.scale.work import Played, draw
+from milkrun.scale.work import WorldSetup, draw
 
 
 def generate(
@@ -37,9 +37,9 @@ def generate(
     threads: int = 1,
     progress: bool | None = None,
 ) -> Path:
-    """Draws instances into the folder `out`: `data-000042.npz` with the instance fields of `shard_rows` of them, and
-    `manifest.json`. Returns the folder. The same call continues one that was stopped.
+    """Draws instances into the folder `out` and returns it. The same call continues after an interrupt or a kill.
 
+    Each file `data-000042.npz` has the instance fields of `shard_rows` instances; `manifest.json` has the parameters.
     `on="local"` draws in this process, without Ray. The other arguments are those of `evaluate`.
     """
     spec = world_spec(world_id)
@@ -47,39 +47,40 @@ def generate(
         raise ConfigError(f"on={on!r}: must be 'ray' or 'local'")
     instances = check_count("instances", instances, 1)
     shards = read_shards(instances, instances, shard_rows)
-    asked = Asked.read(address, retries, cpus_per_shard, threads, progress)
-    played = Played(spec, read_config(spec, preset, config), check_seed(seed), asked.threads)
+    options = JobOptions.validate(address, retries, cpus_per_shard, threads, progress)
+    setup = WorldSetup(spec, read_config(spec, preset, config), check_seed(seed), options.threads)
     key = {
         "kind": "generate",
         "world": spec.id,
-        "config": played.config.as_json(),
-        "seed": played.seed,
+        "config": setup.config.as_json(),
+        "seed": setup.seed,
         "instances": instances,
         "shard_rows": shards.shard_rows,
     }
-    kept = Kept(out, key, STEM)
+    store = ShardStore(out, key, STEM)
 
-    def fits(k: int, arrays: Arrays) -> bool:
+    def is_result(k: int, arrays: Arrays) -> bool:
         return bool(arrays) and all(values.shape[:1] == (shards[k].rows,) for values in arrays.values())
 
     run(
-        Work(
+        Job(
             f"{spec.name} instances",
             len(shards),
-            lambda k: (draw, (played, shards[k])),
-            fits,
+            lambda k: (draw, (setup, shards[k])),
+            is_result,
             lambda *_: None,
             lambda k: shards[k].rows,
             "instances",
         ),
-        asked,
-        kept,
-        ray_needed=on == "ray",
+        options,
+        store,
+        use_ray=on == "ray",
     )
-    return kept.folder
+    return store.folder
 
 
 def instances(folder: str | os.PathLike[str]) -> Iterator[Arrays]:
-    """The shards of a dataset in order, each a dict of fields with the instance first, as `World.reset(instance=...)`,
-    `solve` and the tasks take it. A dataset that is not whole, or not as its manifest says, is refused."""
+    """The shards of a dataset in order, each as a dict of arrays whose first axis is the instance.
+
+    `World.reset(instance=...)`, `solve` and the tasks take such a dict. An incomplete or changed dataset is refused."""
     yield from shards_in(Path(name_of(folder)))

@@ -1,7 +1,6 @@
-"""Policies by reference: a worker is told the name of a policy and finds it itself.
+"""Policies by reference: workers receive the name of a policy and import it.
 
-A function is not sent: what a process has in memory, another machine cannot check, and a kept folder could not say
-which policy made it.
+Functions are not pickled: a manifest could not identify a function that exists only in the memory of the caller.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from milkrun.solvers.policies import Policy, policies_for, random_policy
 
 @dataclass(frozen=True)
 class PolicyName:
-    """A policy of a world by its name there, or "package.module:name", with the options that make it."""
+    """The name of a world's policy, or "package.module:name", with the options to make it."""
 
     name: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, spec: WorldSpec, seed: int) -> Policy:
-        """The policy. A function is one itself; a class, or a function with options, is called for it, with the seed of
-        the evaluation where it takes one and no other is given."""
+        """Makes the policy. A function without options is the policy itself; a class or a function with options is
+        called. If it takes a seed and the options have none, it gets the seed of the evaluation."""
         found: Any = self._found(spec)
         if not (isinstance(found, type) or self.options or found is random_policy):
             return self._checked(found)
@@ -39,11 +38,11 @@ class PolicyName:
         return self._checked(found(**{**by_default, **self.options}))
 
     def key(self, spec: WorldSpec) -> dict[str, Any]:
-        """What tells this policy from another in the manifest of a kept folder."""
-        said: dict[str, Any] = {"name": self.name, "options": dict(self.options)}
+        """The entry that identifies this policy in a manifest."""
+        entry: dict[str, Any] = {"name": self.name, "options": dict(self.options)}
         if ":" in self.name:
-            said["sha256"] = hashlib.sha256(_source(self._found(spec))).hexdigest()
-        return said
+            entry["sha256"] = hashlib.sha256(_source(self._found(spec))).hexdigest()
+        return entry
 
     def _found(self, spec: WorldSpec) -> Any:
         if ":" in self.name:
@@ -58,8 +57,8 @@ class PolicyName:
 
 
 def read_policy(spec: WorldSpec, policy: Any, seed: int = 0) -> PolicyName:
-    """A policy as `evaluate` takes it, refused here if it cannot be made: a name, a name with options, or a function of
-    an importable module."""
+    """Validates a policy as `evaluate` takes it: a name, a name with options, or a function of an importable module.
+    Raises if it cannot be made."""
     name, options = policy, {}
     if isinstance(policy, (tuple, list)) and len(policy) == 2 and isinstance(policy[1], Mapping):
         name, options = policy[0], dict(policy[1])
@@ -69,12 +68,12 @@ def read_policy(spec: WorldSpec, policy: Any, seed: int = 0) -> PolicyName:
         own = {"random", *spec.load().policies}
         if name not in own and name in policies_for(spec.id):
             raise ConfigError(
-                f"policy {name!r} was added in this process alone, where no worker finds it: give its "
+                f"policy {name!r} was added in this process only, workers do not have it: give its "
                 "function as 'package.module:function'"
             )
         if name not in own:
             raise ConfigError(
-                f"{spec.id} has no policy {name!r}{did_you_mean(name, own)}; one of your own is given as "
+                f"{spec.id} has no policy {name!r}{did_you_mean(name, own)}; give your own policy as "
                 "'package.module:function'"
             )
     elif name.partition(":")[0] == "__main__":
@@ -93,7 +92,7 @@ def read_policy(spec: WorldSpec, policy: Any, seed: int = 0) -> PolicyName:
 
 
 def _reference_to(function: Any) -> str:
-    """ "module:name" of a function or class, if it leads there."""
+    """ "module:name" of a function or class. Raises if an import of that name gives another object."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     remedy = "give 'package.module:function', which the workers can import"
     if not callable(function) or not module or not name:
@@ -108,12 +107,12 @@ def _reference_to(function: Any) -> str:
     except (ImportError, RegistryError):
         found = None
     if found is not function:
-        raise ConfigError(f"policy {module}:{name} is not importable: under that name is something else; {remedy}")
+        raise ConfigError(f"policy {module}:{name} is not importable: that name gives another object; {remedy}")
     return f"{module}:{name}"
 
 
 def _source(found: Any) -> bytes:
     try:
         return inspect.getsource(found).encode()
-    except (OSError, TypeError):  # an object that is neither function nor class: its class
+    except (OSError, TypeError):  # neither a function nor a class: take the class of the object
         return inspect.getsource(type(found)).encode()

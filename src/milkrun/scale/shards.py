@@ -1,7 +1,7 @@
-"""Shards: which rows a piece of work plays, and which episodes of them count.
+"""Shards: the rows and the episodes of each part of an evaluation.
 
-Shard k is the rows [k * shard_rows, (k + 1) * shard_rows) of the whole. Its bounds depend on the work alone, never on
-who does it, and rows are pure functions of (seed, row, episode): hence the same result from any number of workers.
+Shard k is the rows [k * shard_rows, (k + 1) * shard_rows) of the whole. Its bounds do not depend on the number of
+workers, and rows are pure functions of (seed, row, episode): hence the same result from any number of workers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHARD_ROWS = 1024
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows first, first + 1, ... of the whole, and the episodes that they play together."""
+    """`rows` rows of the whole from `first` on, and the number of episodes that they play together."""
 
     index: int
     first: int
@@ -28,7 +28,7 @@ class Shard:
 
 
 class Shards(Sequence[Shard]):
-    """An evaluation of `episodes` in `rows`, cut up: number k is episode k // rows of row k % rows, as in
+    """The shards of an evaluation of `episodes` in `rows`. Number k is episode k // rows of row k % rows, as in
     `milkrun.solvers.evaluate`. Shards without an episode are left out."""
 
     def __init__(self, rows: int, episodes: int, shard_rows: int = SHARD_ROWS) -> None:
@@ -47,7 +47,7 @@ class Shards(Sequence[Shard]):
         return Shard(k, first, rows, each * rows + min(max(more - first, 0), rows))
 
     def numbers(self, k: int) -> NDArray[np.int64]:
-        """The numbers in the whole of the shard's episodes, in the order of its own."""
+        """The numbers of the shard's episodes in the whole, in the order in which the shard plays them."""
         shard = self[k]
         # A shard goes over its rows episode by episode, as the whole does over all: number = episode * rows + row.
         own = np.arange(shard.episodes)

@@ -1,4 +1,4 @@
-"""`solve` on a cluster: one instance a task, each answered as `milkrun.solvers.solve` answers it alone."""
+"""`solve` on a cluster: one instance per task, with the result of `milkrun.solvers.solve` for that instance alone."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.instances import as_array, owners_of
 from milkrun.core.registry import named_world
 from milkrun.routing.instances import read
-from milkrun.scale.driver import Arrays, Asked, Work, run
-from milkrun.scale.keep import Kept
-from milkrun.scale.work import answer
+from milkrun.scale.driver import Arrays, Job, JobOptions, run
+from milkrun.scale.shard_store import ShardStore
+from milkrun.scale.work import solve_instance
 from milkrun.solvers.solve import Solution, check_method
 
 
@@ -37,16 +37,16 @@ def solve(
     progress: bool | None = None,
     **config: Any,
 ) -> Solution:
-    """Solves instances of a world on Ray, one a task: files by their paths, what `milkrun.routing.instances.read`
-    gives, a list of either, or a dict of arrays with the instance first.
+    """Solves instances of a world on Ray, one per task.
 
-    `keep` and the arguments after it are those of `evaluate`, all others those of `milkrun.solvers.solve`. Files are
-    read here, so the workers need none. `actions` are padded with 0 to the longest answer.
+    `instances` are paths of files, results of `milkrun.routing.instances.read`, a list of either, or a dict of arrays
+    whose first axis is the instance. `keep` and the arguments after it are those of `evaluate`, all others those of
+    `milkrun.solvers.solve`. The caller reads the files, so the workers need none. `actions` are padded with 0.
     """
     spec = named_world(world_name)
     method = check_method(spec, method)
-    each = _one_by_one(instances)
-    asked = Asked.read(address, retries, cpus_per_shard, 1, progress)
+    each = _split(instances)
+    options = JobOptions.validate(address, retries, cpus_per_shard, 1, progress)
     keywords = {
         "method": method,
         "time_limit": check_seconds("time_limit", time_limit),
@@ -55,33 +55,37 @@ def solve(
         "iterations": None if iterations is None else check_count("iterations", iterations, 1),
         **config,
     }
-    kept = None
+    store = None
     if keep is not None:
-        said = {name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()}
+        plain_keywords = {
+            name: value.item() if isinstance(value, np.generic) else value for name, value in keywords.items()
+        }
         plain = (bool, int, float, str, list, tuple, type(None))
-        if strange := [name for name, value in said.items() if not isinstance(value, plain)]:
-            raise ConfigError(f"{strange[0]}={said[strange[0]]!r} cannot be written into the manifest of keep={keep!r}")
+        if strange := [name for name, value in plain_keywords.items() if not isinstance(value, plain)]:
+            raise ConfigError(
+                f"{strange[0]}={plain_keywords[strange[0]]!r} cannot be written into the manifest of keep={keep!r}"
+            )
         sums = hashlib.sha256("".join(_checksum(one) for one in each).encode()).hexdigest()
-        key = {"kind": "solve", "world": spec.id, **said, "instances": len(each), "sha256": sums}
-        kept = Kept(keep, key)
+        key = {"kind": "solve", "world": spec.id, **plain_keywords, "instances": len(each), "sha256": sums}
+        store = ShardStore(keep, key)
     found: dict[int, Arrays] = {}
 
-    def fits(k: int, arrays: Arrays) -> bool:
+    def is_result(k: int, arrays: Arrays) -> bool:
         shapes = {name: arrays[name].shape for name in ("cost", "optimal") if name in arrays}
         return shapes == {"cost": (1,), "optimal": (1,)} and "actions" in arrays and arrays["actions"].ndim == 1
 
     run(
-        Work(
+        Job(
             f"{spec.name} by {method}",
             len(each),
-            lambda k: (answer, (spec.id, each[k], k, keywords)),
-            fits,
+            lambda k: (solve_instance, (spec.id, each[k], k, keywords)),
+            is_result,
             found.__setitem__,
             lambda k: 1,
             "instances",
         ),
-        asked,
-        kept,
+        options,
+        store,
     )
     actions = np.zeros((len(each), max(len(one["actions"]) for one in found.values())), np.int32)
     for k, one in found.items():
@@ -90,8 +94,8 @@ def solve(
     return Solution(actions, cost, optimal)
 
 
-def _one_by_one(instances: Any) -> list[Any]:
-    """The instances of a call, each as `solvers.solve` takes it."""
+def _split(instances: Any) -> list[Any]:
+    """The instances of a call as a list, each in a form that `solvers.solve` takes."""
     if hasattr(instances, "keys"):
         return _rows(
             {
@@ -107,7 +111,7 @@ def _one_by_one(instances: Any) -> list[Any]:
 
 
 def _rows(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """The instances of a batch, a row each; what all of them share (a number, one row) stays as it is."""
+    """One dict for each instance of a batch. Values that all share (a number, a single row) are not split."""
     owner = arrays.pop("instance_row", None)
     most = max((len(values) for values in arrays.values() if values.ndim), default=0)
     rows = range(most) if owner is None else owners_of(owner, len(np.atleast_1d(owner)), most).tolist()
@@ -123,7 +127,7 @@ def _rows(arrays: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
 
 
 def _checksum(instance: Any) -> str:
-    """Of all that an instance says."""
+    """The SHA-256 of all values of an instance."""
     if dataclasses.is_dataclass(instance):
         instance = {f.name: getattr(instance, f.name) for f in dataclasses.fields(instance)}
     total = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""What a worker does with a shard. These functions run in the processes that Ray starts, and know nothing of it."""
+"""The tasks of workers: play a shard, draw its instances, solve an instance. They do not depend on Ray."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ KPI = "kpi_"
 
 
 @dataclass(frozen=True)
-class Played:
-    """What all shards of an evaluation, or of a dataset, share."""
+class WorldSetup:
+    """The world, seed and policy that all shards of an evaluation or of a dataset share."""
 
     spec: WorldSpec
     config: Config
@@ -38,7 +38,7 @@ class Played:
     policy: PolicyName | None = None
 
     def world(self, first: int, rows: int) -> Any:
-        if self.spec.id not in list_worlds():  # registered by the caller's program alone
+        if self.spec.id not in list_worlds():  # registered by the program of the caller only
             register(self.spec.id, self.spec.entry_point, family=self.spec.family, kwargs=dict(self.spec.kwargs))
         return make(
             self.spec.id,
@@ -51,8 +51,8 @@ class Played:
         )
 
 
-def same_version(version: str) -> None:
-    """Refuses to work for a caller of another Milkrun, whose bits may differ."""
+def check_version(version: str) -> None:
+    """Raises if the caller has another version of Milkrun: results might differ."""
     if version != __version__:
         import socket
 
@@ -62,20 +62,20 @@ def same_version(version: str) -> None:
         )
 
 
-def work(version: str, task: Callable[..., Arrays], *arguments: Any) -> Arrays:
-    """A task as the driver hands it to Ray."""
-    same_version(version)
+def run_task(version: str, task: Callable[..., Arrays], *arguments: Any) -> Arrays:
+    """The function that the driver submits to Ray."""
+    check_version(version)
     return task(*arguments)
 
 
-def play(played: Played, shard: Shard) -> Arrays:
-    """The episodes of a shard, in its own order; an error of policy or world names the row."""
+def play(setup: WorldSetup, shard: Shard) -> Arrays:
+    """Plays the episodes of a shard. An error of policy or world names the row."""
     try:
-        result = _evaluate(played, shard.first, shard.rows, shard.episodes)
+        result = _evaluate(setup, shard.first, shard.rows, shard.episodes)
     except Exception as e:
-        first, last = _where(played, shard)
+        first, last = _failing_rows(setup, shard)
         rows = f"row {first}" if first == last else f"rows {first} to {last}"
-        raise failed(e, f"shard {shard.index}, {rows}", shard.index, first if first == last else None) from None
+        raise shard_error(e, f"shard {shard.index}, {rows}", shard.index, first if first == last else None) from None
     return {
         "returns": result.returns,
         "lengths": result.lengths,
@@ -85,54 +85,54 @@ def play(played: Played, shard: Shard) -> Arrays:
     }
 
 
-def draw(played: Played, shard: Shard) -> Arrays:
-    """The instances of a shard: the fields that `World.reset(instance=...)` takes."""
+def draw(setup: WorldSetup, shard: Shard) -> Arrays:
+    """Draws the instances of a shard: the fields that `World.reset(instance=...)` takes."""
     try:
-        world = played.world(shard.first, shard.rows)
+        world = setup.world(shard.first, shard.rows)
         world.draw_instances(0)
         fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE and not f.on_demand]
         return {name: array for name in fields if (array := getattr(world, name)).size}
     except Exception as e:
         where = f"shard {shard.index}, rows {shard.first} to {shard.first + shard.rows - 1}"
-        raise failed(e, where, shard.index, None) from None
+        raise shard_error(e, where, shard.index, None) from None
 
 
-def answer(world: str, instance: Any, index: int, keywords: dict[str, Any]) -> Arrays:
-    """The answer to one instance."""
+def solve_instance(world: str, instance: Any, index: int, keywords: dict[str, Any]) -> Arrays:
+    """Solves one instance."""
     try:
         found = solve(world, instance, **keywords)
     except Exception as e:
-        raise failed(e, f"instance {index}", index, index) from None
+        raise shard_error(e, f"instance {index}", index, index) from None
     return {"actions": found.actions[0], "cost": found.cost[:1], "optimal": found.optimal[:1]}
 
 
-def failed(error: Exception, where: str, shard: int, row: int | None) -> ScaleError:
-    """An error of the caller's own work, as it travels home: a sentence, and the last lines of where it happened."""
+def shard_error(error: Exception, where: str, shard: int, row: int | None) -> ScaleError:
+    """An error of policy, world or solver as the caller receives it: a sentence and the end of the remote traceback."""
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()[-LAST_LINES:]
-    what = str(error) if isinstance(error, MilkrunError) else f"{type(error).__name__}: {error}"
-    return ScaleError(f"{where}: {what}", shard=shard, row=row, remote_traceback="\n".join(lines))
+    message = str(error) if isinstance(error, MilkrunError) else f"{type(error).__name__}: {error}"
+    return ScaleError(f"{where}: {message}", shard=shard, row=row, remote_traceback="\n".join(lines))
 
 
 class _OutOfTime(Exception):
-    """The search for a row has taken long enough."""
+    """The search for the failing row has reached its time limit."""
 
 
-def _evaluate(played: Played, first: int, rows: int, episodes: int, until: float | None = None) -> Result:
-    assert played.policy is not None
-    policy = played.policy.make(played.spec, played.seed)
+def _evaluate(setup: WorldSetup, first: int, rows: int, episodes: int, until: float | None = None) -> Result:
+    assert setup.policy is not None
+    policy = setup.policy.make(setup.spec, setup.seed)
 
-    def in_time(world: Any) -> np.ndarray:
+    def limited(world: Any) -> np.ndarray:
         if time.monotonic() > until:  # type: ignore[operator]
             raise _OutOfTime
         return policy(world)
 
-    world = played.world(first, rows)
-    return evaluate(world, policy if until is None else in_time, episodes, played.seed)
+    world = setup.world(first, rows)
+    return evaluate(world, policy if until is None else limited, episodes, setup.seed)
 
 
-def _where(played: Played, shard: Shard) -> tuple[int, int]:
-    """The rows among which the failing one is, by halves: a row plays the same in any batch. As narrow as time allows,
-    and all of them where the halves do not fail."""
+def _failing_rows(setup: WorldSetup, shard: Shard) -> tuple[int, int]:
+    """The first and last of the rows among which the failing one is, by bisection within a time limit. If neither half
+    fails alone, all rows of the last range."""
     until = time.monotonic() + SEARCH_SECONDS
     first, rows = shard.first, shard.rows
     each, more = divmod(shard.episodes, shard.rows)
@@ -142,7 +142,7 @@ def _where(played: Played, shard: Shard) -> tuple[int, int]:
             episodes = each * size + min(max(more - (start - shard.first), 0), size)
             try:
                 if episodes:
-                    _evaluate(played, start, size, episodes, until)
+                    _evaluate(setup, start, size, episodes, until)
             except _OutOfTime:
                 return first, first + rows - 1
             except Exception:

@@ -1,4 +1,4 @@
-"""Reference answers: solvers, policies without training, and how to judge a policy."""
+"""Solvers, policies without training, and the evaluation of policies."""
 
 from milkrun.solvers.evaluate import Result, evaluate, rollout
 from milkrun.solvers.policies import Factory, Policy, add_policy, greedy, nearest, policies_for, random_policy, soonest

@@ -1,7 +1,7 @@
-"""Baselines for picking from clutter: `highest`, `exposed`, `lowest`, and `oracle`, which tries every pick beforehand.
+"""Baselines for picking from clutter: `highest`, `exposed`, `lowest`, and `oracle`, which simulates every pick.
 
-Each is a policy, `actions = policy(world)`, an object a row. Rules take what has failed least often first, so that none
-of them tries the same jammed object for ever; where all is equal the lower number is taken.
+Each is a policy, `actions = policy(world)`, with one object for each row. Rules prefer objects with fewer failures, so
+that they do not retry a jammed object forever; ties go to the lower number.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import numpy as np
 from milkrun.clutter.options import WEIGHTS
 from milkrun.clutter.stages import IDLE
 from milkrun.core.kernels import kernel
-from milkrun.solvers.policies import meant_for
+from milkrun.solvers.policies import require_fields
 
 AT_ONCE = 256
-"""Picks that the oracle tries in one go: a row of the engine takes a third of a megabyte."""
+"""Picks that the oracle simulates at once; a row of the engine takes a third of a megabyte."""
 
 
 def highest(world: Any) -> np.ndarray:
-    """The allowed object that reaches highest."""
+    """The allowed object with the highest top."""
     return _choose(world, "highest", choose_highest)
 
 
 def exposed(world: Any) -> np.ndarray:
-    """The allowed object that is covered least: the greatest share of its upper surface is seen; then the highest."""
+    """The allowed object with the largest visible share of its upper surface; then the highest."""
     return _choose(world, "exposed", choose_exposed)
 
 
 def lowest(world: Any) -> np.ndarray:
-    """The allowed object whose top is lowest: what the wrong order costs."""
+    """The allowed object with the lowest top: a baseline for the wrong order."""
     return _choose(world, "lowest", choose_lowest)
 
 
@@ -41,7 +41,7 @@ def _choose(world: Any, name: str, rule: Any) -> np.ndarray:
 
 
 def _refuse_others(name: str, world: Any) -> None:
-    meant_for(name, world, "picking from clutter", "action_mask", "fails", "top", "exposed")
+    require_fields(name, world, "picking from clutter", "action_mask", "fails", "top", "exposed")
 
 
 @kernel
@@ -78,15 +78,15 @@ def choose_exposed(w, b, _, __):
 
 @kernel(inline=True)
 def precedes(w, b, i, best, worth, of_best):
-    """Fewer failures, or as many and worth more."""
+    """True for fewer failures, or as many and a larger value."""
     return w.fails[b, i] < w.fails[b, best] or (w.fails[b, i] == w.fails[b, best] and worth > of_best)
 
 
 class Oracle:
-    """Tries every allowed pick in a copy of the row, and takes the one that earns most by the default reward; of equal
-    ones the higher object. Rows continue to the bit, so it sees what will come, one pick ahead: not the best order.
+    """Simulates every allowed pick in a copy of the row and takes the one with the highest default reward.
 
-    With `canonical=False` rows continue only nearly, and so it sees only nearly.
+    Ties go to the higher object. Copies continue rows bit by bit, so it is exact one pick ahead, but not for the whole
+    order. With `canonical=False` copies continue rows only approximately.
     """
 
     def __init__(self) -> None:
@@ -101,15 +101,15 @@ class Oracle:
             return actions
         row, target = np.nonzero(world.action_mask[rows])
         reward = self._rewards(world, world.state_dict(rows), row, target)
-        order = np.lexsort((target, -world.top[rows[row], target], -reward, row))  # best first, row by row
-        # `row[order]` ascends, so the first entry of each row is its best pick; each row has some
+        order = np.lexsort((target, -world.top[rows[row], target], -reward, row))  # best first within each row
+        # `row[order]` ascends, so the first entry of each row is its best pick; every row has one
         first = order[np.searchsorted(row[order], np.arange(len(rows)))]
         actions[rows] = target[first]
         return actions
 
     def _rewards(self, world: Any, saved: dict[str, np.ndarray], row: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """What each pick earns: the object `target` in the saved row `row`."""
-        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags are of the episode before
+        """The reward of each pick of object `target` in the saved row `row`."""
+        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags belong to the episode before
         copy = self._copy(world)
         found = np.empty(len(row))
         for k in range(0, len(row), copy.num_envs):
@@ -122,7 +122,7 @@ class Oracle:
         return found
 
     def _copy(self, world: Any) -> Any:
-        """A world to try picks in, a whole pick a step."""
+        """A world for simulated picks, with a whole pick in each step."""
         if world not in self._copies:
             by_default = {"rewards": "default", **{f"reward_{name}": None for name in WEIGHTS}}
             config = world.config.replace(step_mode="pick", **by_default)

@@ -1,4 +1,4 @@
-"""Plans from nothing, as kernels: nearest neighbour, the insertions, the savings of Clarke and Wright.
+"""Construction heuristics as kernels: nearest neighbour, insertions, savings of Clarke and Wright.
 
 References: Rosenkrantz, Stearns, Lewis 1977 (insertions); Clarke, Wright 1964, the parallel version (savings).
 """
@@ -15,7 +15,7 @@ from milkrun.solvers.tours import (
     TINY,
     best_place,
     clear,
-    insert_behind,
+    insert_after,
     owed,
     refresh,
     room_for,
@@ -29,7 +29,7 @@ NEXT, TRIP, FIRST, LAST = range(4)  # rows of `links`
 
 @kernel
 def nearest_neighbour(w, b):
-    """Always on to the nearest customer that fits; home when none does, and out again where trips may be many."""
+    """Drives to the nearest customer that fits; returns if none does, and with several trips leaves again."""
     clear(w, b)
     here, load, length, m = 0, 0.0, 0.0, 1
     while True:
@@ -54,7 +54,7 @@ def nearest_neighbour(w, b):
 
 @kernel
 def serve(w, b, j):
-    """Customer j is in the plan, and is owed no room any more."""
+    """Marks customer j as served and updates the reserve."""
     w.served[j] = True
     if w.required[b, j] and w.amount[OWED] > 0.0:
         w.amount[OWED] = owed(w, b)
@@ -72,17 +72,17 @@ def nearest_that_fits(w, b, here, load, length, only_required):
 
 @kernel
 def is_open(w, b, here, load, length, j):
-    """A truck may go on to customer j: it has room, and the trip over j and home is within its limit."""
+    """True if customer j fits, and the trip via j and home is within its limit."""
     return room_for(w, b, j, load) and within(length + w.d[here, j] + w.d[j, 0], w.max_length[b])
 
 
 @kernel
 def insertion(w, b, rule, greedy):
-    """Required customers first, then the optional ones: all that fit, or if greedy those that pay when inserted."""
-    # The kernels begin at node 0, so another start takes its name meanwhile. Distances are all that need changing: on a
-    # circular tour nodes have neither weight nor gain.
+    """Inserts required customers, then optional ones: all that fit, or if greedy those that pay."""
+    # The kernels start at node 0, so another start is swapped with it. Only distances are swapped, since the nodes of
+    # a circular tour have neither weight nor gain.
     start = remotest(w, b) if w.circular and rule == FARTHEST else 0
-    rename(w, b, start)
+    swap_names(w, b, start)
     clear(w, b)
     for j in range(1, w.n_nodes[b]):
         w.near[j] = w.d[0, j]
@@ -92,22 +92,22 @@ def insertion(w, b, rule, greedy):
     while again:
         for j in range(1, w.n_nodes[b]):
             w.wanted[j] = not w.required[b, j] and not w.served[j]
-        # Who did not pay may pay once the plan has come nearer, so those left are asked again until nobody comes in.
-        # CHEAPEST looks at all of them after each insertion and needs no second round.
+        # A customer may pay once the plan has come nearer, so the rest is retried until no insertion pays. CHEAPEST
+        # tests all of them after each insertion and needs no second round.
         again = insert_wanted(w, b, rule, greedy) and greedy and rule != CHEAPEST
     if start != 0:
-        rename(w, b, start)
-        turn_to_zero(w, b, start)
+        swap_names(w, b, start)
+        rotate_to_zero(w, b, start)
 
 
 @kernel
 def insert_wanted(w, b, rule, greedy):
-    """Each wanted customer in the order of the rule, where it lengthens the plan least; whether any came in."""
+    """Inserts wanted customers in the order of the rule at their cheapest place; True if any was inserted."""
     any_inserted = False
     while True:
         j, p, extra = 0, -1, 0.0
         if rule == CHEAPEST:
-            j, p, extra = most_worth(w, b)
+            j, p, extra = most_valuable(w, b)
         else:
             j = next_wanted(w, b, rule)
             if j > 0:
@@ -119,7 +119,7 @@ def insert_wanted(w, b, rule, greedy):
         if greedy and rule == CHEAPEST and not pays:
             return any_inserted
         if p >= 0 and (pays or not greedy):
-            insert_behind(w, b, p, j)
+            insert_after(w, b, p, j)
             any_inserted = True
             for k in range(1, w.n_nodes[b]):
                 w.near[k] = min(w.near[k], w.d[j, k])
@@ -127,7 +127,7 @@ def insert_wanted(w, b, rule, greedy):
 
 @kernel
 def next_wanted(w, b, rule):
-    """The wanted customer nearest to the plan, farthest from it, or of the lowest index; 0 when none is left."""
+    """The wanted customer nearest to the plan, farthest from it, or of the lowest index; 0 if none is left."""
     found = 0
     for j in range(1, w.n_nodes[b]):
         if w.wanted[j]:
@@ -141,8 +141,8 @@ def next_wanted(w, b, rule):
 
 
 @kernel
-def most_worth(w, b):
-    """The wanted customer that adds most to the value of the plan, its place and its way; 0 when none fits."""
+def most_valuable(w, b):
+    """The wanted customer that adds most value, its place and its extra length; 0 if none fits."""
     found, place, way, most = 0, -1, 0.0, -np.inf
     for j in range(1, w.n_nodes[b]):
         if w.wanted[j]:
@@ -164,8 +164,8 @@ def remotest(w, b):
 
 
 @kernel
-def rename(w, b, start):
-    """Exchanges the names of node 0 and another in the distances; doing it twice undoes it."""
+def swap_names(w, b, start):
+    """Swaps node 0 and another in the distances; self-inverse."""
     if start != 0:
         for j in range(w.n_nodes[b]):
             w.d[0, j], w.d[start, j] = w.d[start, j], w.d[0, j]
@@ -174,8 +174,8 @@ def rename(w, b, start):
 
 
 @kernel
-def turn_to_zero(w, b, start):
-    """A ring that was built from node `start` under the name 0, turned so that the true node 0 is first."""
+def rotate_to_zero(w, b, start):
+    """Undoes the swap with node `start` in a circular tour and rotates it so that node 0 is first."""
     m = w.count[LENGTH] - 1
     zero = 0
     for p in range(m):
@@ -193,7 +193,7 @@ def turn_to_zero(w, b, start):
 
 @kernel
 def savings(w, b):
-    """A trip for each customer, then trips joined end to end, the largest saving first, while the union fits."""
+    """One trip for each customer, then merges of trips by the largest saving while the union fits."""
     clear(w, b)
     n = w.n_nodes[b]
     for j in range(1, n):
@@ -201,12 +201,12 @@ def savings(w, b):
         w.links[TRIP, j] = j
         w.links[FIRST, j] = j
         w.links[LAST, j] = j
-        # by trip, and trip j is that of customer j until it is merged; `refresh` makes both anew in the end
+        # by trip; trip j is that of customer j until it is merged. `refresh` recomputes both at the end
         w.load[j] = w.weight[b, j]
         w.length[j] = w.d[0, j] + w.d[j, 0]
         w.wanted[j] = within(w.load[j], w.capacity[b]) and within(w.length[j], w.max_length[b])
     size = list_savings(w, n)
-    # A heap in place: a sort would allocate, which kernels do not.
+    # An in-place heap: a sort would allocate, which kernels must not.
     for k in range(size // 2 - 1, -1, -1):
         sift(w, k, size)
     while size > 0:
@@ -223,7 +223,7 @@ def list_savings(w, n):
     size = 0
     for i in range(1, n):
         for j in range(1, n):
-            # Where both ways are equally long a pair saves the same in either order: `merge` turns trips as needed.
+            # With symmetric distances a pair saves the same in either order, and `merge` reverses trips as needed.
             if i != j and w.wanted[i] and w.wanted[j] and (i < j or not w.count[SYMMETRIC]):
                 saved = w.d[i, 0] + w.d[0, j] - w.d[i, j]
                 if saved > 0.0:
@@ -235,7 +235,7 @@ def list_savings(w, n):
 
 @kernel
 def before(w, i, j):
-    """Entry i of the heap goes before entry j: the larger saving, of equals the lower pair."""
+    """True if entry i of the heap precedes entry j: the larger saving, then the lower pair."""
     return w.keys[i] > w.keys[j] or (w.keys[i] == w.keys[j] and w.pairs[i] < w.pairs[j])
 
 
@@ -255,12 +255,12 @@ def sift(w, k, size):
 
 @kernel
 def merge(w, b, i, j, saved):
-    """Joins the trip that ends with i and the one that begins with j, if there are such and their union fits."""
+    """Merges the trip that ends with i and the one that begins with j, if they exist and their union fits."""
     s, t = w.links[TRIP, i], w.links[TRIP, j]
     if s == t or not within(w.load[s] + w.load[t], w.capacity[b]):
         return
-    # true for the union only if i ends the one and j begins the other, which is made sure below; turning a trip round
-    # changes no length, since it is done only where both ways are equal
+    # The length of the union, provided that i ends one trip and j begins the other, which is ensured below. Reversal
+    # keeps lengths, since it is used with symmetric distances only.
     if not within(w.length[s] + w.length[t] - saved, w.max_length[b]):
         return
     if w.count[SYMMETRIC]:

@@ -1,7 +1,7 @@
-"""Plans that a world lets be driven, as kernels for the compiled heuristics; `limits` says why not every plan is one.
+"""Makes plans of the compiled heuristics playable, as kernels; `limits` explains why some are not.
 
-The heuristics build and change trips by their whole length, which is all there is to look at where detours never
-shorten a way. What they made elsewhere is driven here as the world would, and what is closed on the way is put off.
+The heuristics check trips by their total length, which is enough with the triangle inequality. Other plans are replayed
+here by the rules of the world, and closed customers are postponed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milkrun.solvers.tours import LENGTH, clear, owed, refresh, within
 
 @kernel
 def can_be_driven(w, b):
-    """From every customer the trip could go home within its limit, and optional ones leave the room that is owed."""
+    """True if the trip could return from every customer within its limit, and optional ones leave the reserve."""
     if w.max_length[b] == math.inf:
         return True
     for j in range(1, w.n_nodes[b]):
@@ -41,11 +41,13 @@ def can_be_driven(w, b):
 
 @kernel
 def drive(w, b):
-    """The same customers in the same order as far as the world opens them: one that is closed begins the next trip, or
-    on a single trip is passed by. Required customers that are left come last, the nearest first. Trips that no longer
-    pay are given up, unless staying at home would open a required customer."""
+    """Replays the plan with the mask of the world, keeping the order of customers where possible.
+
+    A closed customer begins the next trip, or is skipped on a single trip. Required customers left come last, the
+    nearest first. Trips that no longer pay are dropped, unless that would open a required customer.
+    """
     planned = w.count[LENGTH]
-    # the old plan is read on while the new one is written into `seq`
+    # the old plan is read while the new one is written to `seq`
     for p in range(planned):
         w.other[p] = w.seq[p]
     clear(w, b)
@@ -71,12 +73,12 @@ def drive(w, b):
     w.count[LENGTH] = m + 1
     refresh(w, b)
     if nearest_that_fits(w, b, 0, 0.0, 0.0, True) == 0:
-        give_up_trips(w, b)
+        drop_trips(w, b)
 
 
 @kernel
-def give_up_trips(w, b):
-    """Those that cost more than they gain."""
+def drop_trips(w, b):
+    """Drops trips that cost more than they gain."""
     p = 0
     while p + 1 < w.count[LENGTH]:
         if w.seq[p] != 0 or not leave_trip(w, b, p):

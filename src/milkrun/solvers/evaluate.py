@@ -1,8 +1,7 @@
-"""How good is a policy: `evaluate` plays a fixed set of episodes, `rollout` plays every row to its end.
+"""Evaluates policies: `evaluate` plays a fixed set of episodes, `rollout` plays every row to its end.
 
-Playing until enough episodes have ended would count short ones too often. Here the episodes are numbered before the
-first step: row r plays the numbers r, r + B, r + 2B, ... in turn, so which ones count does not depend on their length.
-"""
+Stopping after a number of ended episodes would favour short ones. Here episodes are numbered before the first step: row
+r plays the numbers r, r + B, r + 2B, ..., so the selection does not depend on their length."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from milkrun.core.world import World
 from milkrun.solvers.named import choose_player
 from milkrun.solvers.policies import Policy
 
-PATIENCE = 10_000  # turns of nothing but illegal steps after which a play without max_steps is given up
-Z95 = 1.959963984540054  # 95 % of a normal distribution lie within so many standard deviations
+PATIENCE = 10_000  # successive steps with illegal actions only, after which a play without max_steps is stopped
+Z95 = 1.959963984540054  # standard deviations that contain 95 % of a normal distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +49,7 @@ class Result:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean."""
+        """The standard error of the mean."""
         return self.std / math.sqrt(self.episodes)
 
     @property
@@ -60,17 +59,17 @@ class Result:
 
     @property
     def illegal_share(self) -> float:
-        """Of the steps. An illegal one counts but moves nothing, so low costs may mean that little was done."""
+        """The share of illegal steps. They have no effect, so low costs may mean that little was done."""
         return float(self.illegal.sum() / max(self.lengths.sum(), 1))
 
     @property
     def truncated_share(self) -> float:
-        """Of the episodes."""
+        """The share of truncated episodes."""
         return float(self.truncated.mean())
 
     @property
     def reservations(self) -> str:
-        """What a reader of the mean must know: shares of illegal steps and truncated episodes; empty if both are 0."""
+        """Caveats of the mean: the shares of illegal steps and truncated episodes; empty if both are 0."""
         shares = {"of the steps illegal": self.illegal_share, "of the episodes truncated": self.truncated_share}
         return ", ".join(f"{_percent(share)} {what}" for what, share in shares.items() if share)
 
@@ -89,7 +88,7 @@ class Result:
         return number % self.rows, number // self.rows
 
     def summary(self) -> dict[str, Any]:
-        """The figures as plain numbers, ready for JSON; None where one episode says nothing."""
+        """The figures as plain numbers for JSON; None if undefined for one episode."""
         low, high = self.interval
         figures = {
             "episodes": self.episodes,
@@ -117,25 +116,25 @@ class Result:
         return float(values.mean()), spread / math.sqrt(len(values))
 
     def __str__(self) -> str:
-        said = f"{self.mean:.4f} +- {Z95 * self.standard_error:.4f} (95 %) over {self.episodes} episodes"
-        return f"{said}; {self.reservations}" if self.reservations else said
+        text = f"{self.mean:.4f} +- {Z95 * self.standard_error:.4f} (95 %) over {self.episodes} episodes"
+        return f"{text}; {self.reservations}" if self.reservations else text
 
 
 def _percent(share: float) -> str:
-    """A share above 0 never reads as 0."""
+    """Formats a positive share so that it never reads as 0."""
     return "less than 0.1 %" if share < 0.001 else f"{100 * share:.1f} %"
 
 
 def evaluate(
     world: World, policy: Policy | str, episodes: int, seed: int = 0, *, progress: Callable[[int], object] | None = None
 ) -> Result:
-    """Plays exactly `episodes` episodes from a reset with `seed`, as many in each row; where they do not divide evenly
-    the last rows play one fewer (none at all where there are fewer episodes than rows).
+    """Plays exactly `episodes` episodes from a reset with `seed`, divided evenly among the rows.
 
-    Works under every autoreset mode and keeps given instances. A row never waits for another, so its episodes are the
-    same in a batch of any size. `progress` is called with the number of episodes that have just ended. In a world
-    without max_steps a policy that makes nothing but illegal steps is refused after 10,000 turns, by IllegalAction.
-    A policy, or a method of `solve` whose plans the world can drive, may be given by its name.
+    If they do not divide evenly, the last rows play one fewer. All autoreset modes are supported, and given instances
+    are kept. A row never waits for another, so its episodes are the same in a batch of any size. `progress` is called
+    with the number of newly ended episodes. In a world without max_steps a policy with nothing but illegal steps raises
+    IllegalAction after 10,000 steps. `policy` may be the name of a policy, or of a method of `solve` whose plans the
+    world can play.
     """
     episodes = check_count("episodes", episodes, 1)
     policy = check_player(world, policy, seed)
@@ -145,19 +144,19 @@ def evaluate(
     truncated, illegal = np.empty(episodes, bool), np.empty(episodes, np.int64)
     kpis: dict[str, np.ndarray] = {}
     kept = {"objective", "i", *world.figure_fields}
-    number = np.arange(rows)  # of the episode that each row plays
+    number = np.arange(rows)  # number of the current episode of each row
     world.reset(number, seed=seed)
     live = number[number < episodes].copy()
-    turns = _Turns(world, policy)
+    stepper = _Stepper(world, policy)
     while len(live):
-        ended = turns.play(live)
+        ended = stepper.step(live)
         if not len(ended):
             continue
-        # under same_step the fields are those of the next episode already; `final` has what the ended rows showed last
+        # under same_step the fields are already those of the next episode; `final` has the last ones of ended rows
         last = world.final if restarts_itself else {name: getattr(world, name)[ended] for name in kept}
         k = number[ended]
         returns[k], lengths[k], truncated[k] = last["objective"], last["i"], world.truncated[ended]
-        illegal[k], turns.refused[ended] = turns.refused[ended], 0
+        illegal[k], stepper.num_illegal[ended] = stepper.num_illegal[ended], 0
         for name, values in world.figures(last).items():
             kpis.setdefault(name, np.empty(episodes, values.dtype))[k] = values
         number[ended] += rows
@@ -171,18 +170,21 @@ def evaluate(
 
 
 def rollout(world: World, policy: Policy | str, max_steps: int | None = None) -> int:
-    """Plays on from where the world stands until every row has ended, or for `max_steps` turns; returns the steps done,
-    summed over the rows. A row that has ended is not stepped again, under any autoreset mode. Where no `max_steps` ends
-    it, a play of nothing but illegal steps is refused as by `evaluate`."""
+    """Continues a world until every row has ended, or for `max_steps` steps; returns the steps summed over rows.
+
+    Ended rows are not stepped again, under any autoreset mode. Without `max_steps`, a play of nothing but illegal steps
+    is stopped as in `evaluate`.
+    """
     policy = check_player(world, policy)
     if max_steps is not None:
         max_steps = check_count("max_steps", max_steps, 0)
     live = np.arange(world.num_envs)
-    if world.autoreset != "same_step":  # there the flags tell of the episode before
+    if world.autoreset != "same_step":  # there the flags belong to the episode before
         live = live[~(world.terminated | world.truncated)]
-    steps, made, turns = 0, 0, _Turns(world, policy, endless=max_steps is None)
+    steps, made = 0, 0
+    stepper = _Stepper(world, policy, endless=max_steps is None)
     while len(live) and (max_steps is None or made < max_steps):
-        ended = turns.play(live)
+        ended = stepper.step(live)
         steps += len(live)
         made += 1
         if len(ended):
@@ -191,28 +193,28 @@ def rollout(world: World, policy: Policy | str, max_steps: int | None = None) ->
 
 
 def check_player(world: Any, policy: Any, seed: int = 0) -> Policy:
-    """The policy, found by its name where it is given by one; ConfigError unless it may play this world."""
+    """Validates a policy, or finds it by its name; ConfigError if it cannot play this world."""
     if not hasattr(world, "num_envs") or not hasattr(world, "autoreset"):
-        raise ConfigError(f"what is played is a world, as milkrun.make gives it, not a {type(world).__name__}")
+        raise ConfigError(f"a world is expected, as from milkrun.make, not a {type(world).__name__}")
     if isinstance(policy, str):
         found: Policy = choose_player(world.id, policy)[1](seed)
         return found
     if not callable(policy):
-        raise ConfigError(f"a policy is a function of a world that gives its actions, not a {type(policy).__name__}")
+        raise ConfigError(f"a policy is a function of a world that returns its actions, not a {type(policy).__name__}")
     return policy
 
 
-class _Turns:
-    """Steps of the rows that live, by a policy; which were refused, and whether that would go on for ever."""
+class _Stepper:
+    """Steps the live rows by a policy, counts illegal steps, and detects a play that would never end."""
 
     def __init__(self, world: World, policy: Policy, endless: bool = True) -> None:
         self.world, self.policy = world, policy
-        self.refused = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
+        self.num_illegal = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
         self._endless = endless and int(world.max_steps) == NO_LIMIT
-        self._stuck = 0  # turns up to now in which no row moved
+        self._stuck = 0  # successive steps in which no row moved
 
-    def play(self, live: np.ndarray) -> np.ndarray:
-        """One step of the live rows; those that ended with it."""
+    def step(self, live: np.ndarray) -> np.ndarray:
+        """Steps the live rows; returns those that ended."""
         world = self.world
         actions = self.policy(world)
         if len(live) == world.num_envs:
@@ -221,7 +223,7 @@ class _Turns:
             world.step(actions[live], rows=live)
         if np.count_nonzero(world.illegal):  # quicker than any()
             wrong = world.illegal[live]
-            self.refused[live] += wrong
+            self.num_illegal[live] += wrong
             self._stuck = self._stuck + 1 if wrong.all() else 0
             if self._endless and self._stuck >= PATIENCE:
                 self._give_up(int(live[0]), actions)
@@ -230,8 +232,8 @@ class _Turns:
         return live[(world.terminated | world.truncated)[live]]
 
     def _give_up(self, row: int, actions: Any) -> NoReturn:
-        said = np.asarray(actions[row]).tolist()
+        action = np.asarray(actions[row]).tolist()
         raise IllegalAction(
-            f"the policy has made nothing but illegal steps for {PATIENCE:,} turns, and without max_steps they would "
-            f"never end; row {row}: action {said}: {self.world.why_illegal(row, said)}"
+            f"the policy has made nothing but illegal steps for {PATIENCE:,} steps, and without max_steps they would "
+            f"never end; row {row}: action {action}: {self.world.why_illegal(row, action)}"
         )

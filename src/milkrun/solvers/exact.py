@@ -1,8 +1,8 @@
-"""Exact answers for tiny sizes, to judge everything else by.
+"""Exact answers for tiny sizes, as the standard for every other solver.
 
-Two ways that share nothing: dynamic programming over subsets of customers, and plain enumeration of every plan priced
-by the checkers of `milkrun.routing.tasks`. Both take a distance matrix (row from, column to, asymmetric allowed), and
-both look only at trips that a world lets be driven: those that could go home from each of their customers.
+Two independent methods: dynamic programming over subsets of customers, and enumeration of all plans priced by the
+checkers of `milkrun.routing.tasks`. Both take a distance matrix (from row to column, asymmetric allowed) and consider
+only trips that a world allows, which could return from each of their customers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def brute_force_tsp(dist: Any) -> tuple[float, Ints]:
 def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.inf) -> tuple[float, Ints]:
     """The cheapest plan for up to 12 customers and its cost, as actions: each trip's customers, then 0.
 
-    The shortest trip through each subset that one vehicle can carry, then the cheapest partition into such subsets.
+    Finds the shortest trip through each subset that fits one vehicle, then the cheapest partition into such subsets.
     `demand` is over nodes, 0 at the depot.
     """
     d = _read_dist(dist, MAX_SUBSET_CVRP)
@@ -63,7 +63,7 @@ def exact_cvrp(dist: Any, demand: Any, capacity: float, max_length: float = np.i
     trip = (path + d[1:, 0]).min(axis=1)
     feasible = fits(member @ _read_demand(demand, d)[1:], capacity) & np.isfinite(trip)
 
-    # the trip that serves the lowest customer of a set is one of those without any lower customer
+    # the trip with the lowest customer of a set has no lower customer
     candidates = [subsets[feasible & ((subsets & -subsets) == 1 << j)] for j in range(len(d) - 1)]
     cost = np.full(len(path), np.inf)
     cost[0] = 0.0
@@ -146,9 +146,12 @@ MAX_CUSTOMERS = 9
 AT_ONCE = 100_000  # plans priced together
 
 
-def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
-    """The best actions for a small instance b: a tour by `held_karp`, trips that serve everybody by `exact_cvrp`, all
-    else by enumeration through the checker, `judge(plans, b) -> cost`."""
+def solve_one(problem: Problem, b: int, price: Any) -> tuple[list[int], bool]:
+    """The best actions for a small instance b.
+
+    A tour is solved by `held_karp`, trips that serve all customers by `exact_cvrp`, other problems by enumeration with
+    the checker, `price(plans, b) -> cost`.
+    """
     limits = limits_of(problem, b)
     if problem.circular:
         _, tour = held_karp(limits.dist)
@@ -162,14 +165,14 @@ def solve_one(problem: Problem, b: int, judge: Any) -> tuple[list[int], bool]:
         return best[:-1].tolist(), True
 
     def cost(plans: Ints) -> Floats:
-        paid: Floats = judge(plans, b)
+        paid: Floats = price(plans, b)
         return np.where(can_be_driven(limits, plans), paid, np.inf) if limits.bind_on_the_way else paid
 
     return enumerate_plans(n - 1, problem.multi, cost).tolist(), True
 
 
 def enumerate_plans(customers: int, multi: bool, cost: Callable[[Ints], Floats]) -> NDArray[np.int32]:
-    """The cheapest of all plans over some of the customers, one trip or many (in every order but that of the trips)."""
+    """The cheapest of all plans over subsets of the customers, with one trip or several."""
     if customers > MAX_CUSTOMERS:
         raise ShapeError(f"{customers} customers are too many to enumerate: at most {MAX_CUSTOMERS}")
     # int8: 9 customers make 9,914,336 plans of 19 entries, 190 MB.
@@ -184,18 +187,18 @@ def enumerate_plans(customers: int, multi: bool, cost: Callable[[Ints], Floats])
 
 
 def _with_or_without(plans: Any, lengths: Any, j: int, multi: bool) -> tuple[Any, Any]:
-    """Every plan without customer j, with it before each entry (a trip's closing 0 too), or on a trip of its own."""
+    """Every plan without customer j, with it before each entry (also a closing 0), or on a separate trip."""
     made, sizes = [plans], [lengths]
     width = plans.shape[1]
     for p in range(int(lengths.max()) if len(lengths) else 0):
         some = p < lengths
-        # what falls off at the end is a 0: with one customer fewer no plan has more than 2 customers - 2 entries
+        # only a 0 is dropped at the end: with one customer fewer a plan has at most 2 customers - 2 entries
         wider = np.insert(plans[some], p, j, axis=1)[:, :width]
         made.append(wider)
         sizes.append(lengths[some] + 1)
     alone = np.ones(len(plans), bool) if multi else lengths == 0
-    # A new trip goes to the end and customers come in ascending order, so trips stand in the order of their lowest
-    # customer: no plan is made twice.
+    # A new trip goes to the end and customers come in ascending order, so trips are ordered by their lowest customer
+    # and no plan is made twice.
     own, at = plans[alone].copy(), lengths[alone]
     own[np.arange(len(own)), at] = j
     made.append(own)

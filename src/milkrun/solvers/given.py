@@ -1,5 +1,4 @@
-"""Instances of routing worlds as a caller gives them, read by a world of their size: their arrays say how many places
-there are and what binds."""
+"""Reads the caller's instances of routing worlds, with a world of the size of their arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def read_given(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, 
         raise ShapeError(f"instances are a mapping of names to arrays or an Instance, not a {type(instances).__name__}")
     given = {str(k): as_array(str(k), instances[k]) for k in list(instances.keys()) if instances[k] is not None}
     if {"prize", "waste", "demand_units"} & set(given):
-        given.pop("demand", None)  # generators hand the same array out under both names
+        given.pop("demand", None)  # generators return the same array under both names
     matrix = given.get("dist", given.get("dist_matrix"))
     places = given.get("locs") if matrix is None else matrix
     if places is None or places.ndim != 3:
@@ -43,15 +42,17 @@ def read_given(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, 
     world = make(spec.id, num_envs=1, **config)
     owner = given.get("instance_row")
     arrays, played = read_instances(world, given, len(places) if owner is None else np.size(owner))
-    _refuse_contradictions(world.config, given, config)  # after the reader, which refuses strange shapes and values
+    _refuse_contradictions(world.config, given, config)  # after the reader, which validates shapes and values
     if played is not None:
         arrays = {name: array[played] for name, array in arrays.items()}
     return world, arrays
 
 
 def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: dict[str, Any]) -> None:
-    """An instance says its capacity, its limit and its bins itself, so an option that says otherwise would be passed
-    over; and automatic weights are those of the option's bins."""
+    """Refuses options that contradict fields of the instances.
+
+    Capacity, length limit and bin size of an instance override the options. Automatic weights use the option.
+    """
     said = {**type(config).presets.get(said.get("preset", ""), {}), **said}
     said = {config.synonyms.get(name, name): value for name, value in said.items()}
     for name in ("capacity", "max_length", "max_waste"):
@@ -59,7 +60,7 @@ def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: di
         option = getattr(config, name, None)
         if values is None or values.dtype.kind not in "fiu" or option is None or isinstance(option, str):
             continue
-        values = np.atleast_1d(values)  # one number stands for all instances
+        values = np.atleast_1d(values)  # one number for all instances
         exact = values.dtype if values.dtype.kind == "f" else np.dtype(np.float64)
         other = values.astype(exact) != np.asarray(option, exact)
         if not other.any():
@@ -68,11 +69,11 @@ def _refuse_contradictions(config: Any, given: dict[str, NDArray[Any]], said: di
         automatic = [w for w in ("length_weight", "overflow_weight") if getattr(config, w, None) == "auto"]
         if name in said:
             raise ConfigError(
-                f"{name} = {said[name]!r}: instance {row} has {name} = {value}, by which it is solved: "
-                "leave the option out, or the field"
+                f"{name} = {said[name]!r}: instance {row} has {name} = {value}, which overrides the option: "
+                "omit the option or the field"
             )
         if name == "max_waste" and automatic:
             raise ConfigError(
                 f"instance {row} has max_waste = {value}, but the option max_waste is {option!r}, and "
-                f"{automatic[0]} = 'auto' is set by it: give max_waste={value}, or the weight"
+                f"{automatic[0]} = 'auto' depends on it: give max_waste={value}, or the weight"
             )

@@ -1,7 +1,7 @@
-"""The compiled heuristics over a batch: which construction and which moves make a method, and their launch.
+"""Runs the compiled heuristics on a batch: constructions and moves of each method.
 
-One entry serves every method and world; it takes a table of addresses, as the launchers of the worlds do, so numba's
-disk cache serves it in the next process and a change of any kernel compiles it anew.
+One entry serves all methods and worlds. Like those of the worlds it takes a table of addresses, so the disk cache keeps
+it until a kernel changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ STARTS = 4
 FROM_ALL, FROM_GREEDY, FROM_NEAREST, FROM_SAVINGS = range(STARTS)
 CHOOSE = 1 << JOIN | 1 << LEAVE
 EVERYTHING = 1 << TWO_OPT | 1 << OR_OPT | 1 << RELOCATE | 1 << SWAP | CHOOSE
-BLOCKS = 50  # pieces in which progress is reported
+BLOCKS = 50  # parts after which progress is reported
 
 
 def run_heuristic(
@@ -42,9 +42,9 @@ def run_heuristic(
     workers: int = 1,
     progress: Callable[[int], object] | None = None,
 ) -> NDArray[np.int32]:
-    """(B, P) plans: trips, each closed by 0. `progress` is called with the number of instances just done."""
+    """(B, P) plans: trips, each closed by 0. `progress` is called with the number of newly solved instances."""
     if problem.windows is not None:
-        raise ConfigError(f"method={method!r} does not know time windows; 'pyvrp' and 'exact' do")
+        raise ConfigError(f"method={method!r} does not support time windows; 'pyvrp' and 'exact' do")
     if rule is not None and rule not in RULES:
         raise ConfigError(f"rule={rule!r}: allowed are {', '.join(RULES)}")
     problem = problem.with_stops_in_the_legs()
@@ -79,7 +79,7 @@ def solve_next(w, r, method, rule, done):
 
 @kernel
 def solve_row(w, b, method, rule):
-    """Every start of the method, each followed by the method's moves; the best of them stands."""
+    """Runs every start of the method with its moves and keeps the best plan."""
     set_distances(w, b)
     optional = False
     for j in range(1, w.n_nodes[b]):
@@ -98,7 +98,7 @@ def solve_row(w, b, method, rule):
         if not can_be_driven(w, b):
             drive(w, b)
         again, now = required_served(w, b), value(w, b)
-        # required customers before worth: a plan that serves more of them stands, whatever it costs
+        # required customers precede value: a plan that serves more of them wins at any cost
         if again > served or (again == served and now > worth):
             kept, served, worth = w.count[LENGTH], again, now
             for p in range(kept):
@@ -111,8 +111,10 @@ def solve_row(w, b, method, rule):
 
 @kernel
 def is_start(start, method, optional, multi):
-    """Insertion begins with everybody in and, where customers are optional, again with those that pay at once; the
-    local search tries in addition savings where trips are many, nearest neighbour where there is only one."""
+    """Insertion starts with all customers, and if some are optional also with those that pay.
+
+    The local search also starts from savings with several trips, from nearest neighbour with one.
+    """
     if method == BY_SAVINGS:
         return start == FROM_SAVINGS
     if method in (BY_INSERTION, BY_ALL):
@@ -133,7 +135,7 @@ def moves_of(method):
 
 def _numbers(problem: Problem) -> dict[str, Any]:
     price = problem.beta
-    if price == 0:  # length is free: of plans worth the same the shorter one, which leaves room under max_length
+    if price == 0:  # length is free: prefers the shorter of equal plans, which helps with max_length
         price = 1e-6 * max(float(problem.gain.max(initial=0.0)), 1e-6) / max(problem.side, 1e-30)
     return {
         "metric": METRICS.index(problem.metric),

@@ -1,7 +1,7 @@
-"""Better plans by small changes, as kernels: 2-opt, or-opt, moves between trips, and whom to serve at all.
+"""Local search as kernels: 2-opt, or-opt, moves between trips, and the choice of customers.
 
-A neighbourhood is a function of one position (or customer) i that makes the best improving change there, if any.
-`descend` goes round and round until none of the chosen neighbourhoods improves the plan any more.
+A neighbourhood is a function of a position (or customer) i that applies the best improving change there, if any.
+`descend` repeats the chosen neighbourhoods until none improves the plan.
 References: Croes 1958 (2-opt); Or 1976 (segments of up to three); Savelsbergh 1992 (relocate, exchange).
 """
 
@@ -15,7 +15,7 @@ from milkrun.solvers.tours import (
     OWED,
     TINY,
     best_place,
-    insert_behind,
+    insert_after,
     refresh,
     remove_between,
     within,
@@ -28,7 +28,7 @@ LONGEST_SEGMENT = 3
 
 @kernel
 def descend(w, b, moves):
-    """To a plan that none of the moves (bit set) improves, and that no required customer fits into."""
+    """Improves the plan until none of the moves (bit set) helps and no required customer fits."""
     changed = True
     while changed:
         changed = False
@@ -40,7 +40,7 @@ def descend(w, b, moves):
 
 @kernel
 def sweep(w, b, move):
-    """One neighbourhood at every place until a full round changes nothing."""
+    """Applies one neighbourhood at every position until a full round changes nothing."""
     changed = False
     quiet, i = 0, 0
     while quiet < (w.n_nodes[b] if move == JOIN else w.count[LENGTH]):
@@ -72,18 +72,18 @@ def improve_at(w, b, move, i):
 
 @kernel
 def two_opt(w, b, i):
-    """Reverses what follows position i, up to the position within its trip that shortens it most."""
+    """Reverses the positions after i, up to the position of its trip that shortens it most."""
     m = w.count[LENGTH]
-    # TINY is in units of worth, changes here are in units of length. A trip that only gets shorter keeps its limits, so
-    # none is tested.
+    # TINY is in units of value, changes here are in units of length. A trip that gets shorter keeps its limits, which
+    # need no test.
     chosen, least = -1, -w.amount[TINY] / w.price
     if i + 1 < m and w.seq[i + 1] != 0:
         j = i + 2
-        # `seq` ends with 0, so the scan stops inside it
+        # `seq` ends with 0, which stops the scan
         while w.seq[j] != 0:
             change = w.d[w.seq[i], w.seq[j]] + w.d[w.seq[i + 1], w.seq[j + 1]]
             change -= w.d[w.seq[i], w.seq[i + 1]] + w.d[w.seq[j], w.seq[j + 1]]
-            # the stretch itself is driven the other way round: prefix sums both ways give that in one difference
+            # the reversed segment: prefix sums in both directions give its change in one difference
             change += (w.back[j] - w.back[i + 1]) - (w.ahead[j] - w.ahead[i + 1])
             if change < least:
                 chosen, least = j, change
@@ -100,9 +100,11 @@ def two_opt(w, b, i):
 
 
 @kernel
-def move_segment(w, b, i, abroad):
-    """Moves up to three customers from position i on to a better place, turned round if that helps: within their
-    trip, or abroad into another one."""
+def move_segment(w, b, i, between_trips):
+    """Moves up to three customers from position i on to a better place, reversed if that helps.
+
+    The place is in their own trip, or with `between_trips` in another one.
+    """
     m = w.count[LENGTH]
     if i < 1 or i >= m or w.seq[i] == 0:
         return False
@@ -118,22 +120,22 @@ def move_segment(w, b, i, abroad):
         a, c = w.seq[i - 1], w.seq[j + 1]
         forth, back = w.ahead[j] - w.ahead[i], w.back[j] - w.back[i]
         taken = w.d[a, c] - w.d[a, head] - forth - w.d[tail, c]
-        # where detours are short cuts, a trip may get longer by losing customers
-        if abroad and not within(w.length[t] + taken, w.max_length[b]):
+        # without the triangle inequality a trip may get longer by losing customers
+        if between_trips and not within(w.length[t] + taken, w.max_length[b]):
             continue
         for p in range(m - 1):
             s = w.trip[p]
-            # legs i-1..j are those that the segment leaves or takes along
-            if (s != t) != abroad or (i - 1 <= p <= j):
+            # legs i-1..j belong to the segment
+            if (s != t) != between_trips or (i - 1 <= p <= j):
                 continue
             e, f = w.seq[p], w.seq[p + 1]
             straight = w.d[e, head] + forth + w.d[tail, f] - w.d[e, f]
             round_about = w.d[e, tail] + back + w.d[head, f] - w.d[e, f]
             given = min(straight, round_about)
             if taken + given < least:
-                if abroad and not within(w.load[s] + weight, w.capacity[b]):
+                if between_trips and not within(w.load[s] + weight, w.capacity[b]):
                     continue
-                if abroad and not within(w.length[s] + given, w.max_length[b]):
+                if between_trips and not within(w.length[s] + given, w.max_length[b]):
                     continue
                 last, place, turned, least = j, p, round_about < straight, taken + given
     if last < 0:
@@ -145,7 +147,7 @@ def move_segment(w, b, i, abroad):
 
 @kernel
 def shift_segment(w, i, j, place, turned):
-    """Positions i..j to behind position `place`."""
+    """Moves the positions i..j after position `place`."""
     m = w.count[LENGTH]
     k = 0
     for p in range(m):
@@ -169,8 +171,8 @@ def swap(w, b, i):
     chosen, least = -1, -w.amount[TINY] / w.price
     x, t = w.seq[i], w.trip[i]
     a, c = w.seq[i - 1], w.seq[i + 1]
-    # From i on: the pairs before were tried from the other side. Two trips have a 0 between them, so the customers are
-    # never neighbours and no leg changes twice.
+    # Starts after i, since earlier pairs were tried from the other side. Trips are separated by 0, so the customers are
+    # never adjacent and no leg changes twice.
     for k in range(i + 1, m):
         y, s = w.seq[k], w.trip[k]
         if y == 0 or s == t:
@@ -192,7 +194,7 @@ def swap(w, b, i):
 
 @kernel
 def join(w, b, j):
-    """Takes customer j in: where it fits and pays, or in place of a customer that is worth less."""
+    """Inserts customer j where it fits and pays, or in place of a less valuable customer."""
     if j < 1 or w.served[j]:
         return False
     must = w.required[b, j]
@@ -206,8 +208,8 @@ def join(w, b, j):
         a, c = w.seq[p - 1], w.seq[p + 1]
         change = w.d[a, j] + w.d[j, c] - w.d[a, x] - w.d[x, c]
         better = w.gain[b, j] - w.gain[b, x] - w.price * change
-        # A required customer that fits nowhere takes the first place that it can get from an optional one, at any
-        # price; the next ones must be better than that.
+        # A required customer that fits nowhere first replaces any optional one at any price; later candidates must be
+        # better.
         if (better > best and better > gained) or (must and place < 0 and instead < 0):
             kept = 0.0 if must else w.amount[OWED]
             if within(w.load[t] - w.weight[b, x] + w.weight[b, j] + kept, w.capacity[b]):
@@ -218,14 +220,14 @@ def join(w, b, j):
         refresh(w, b)
         return True
     if place >= 0 and (must or gained > w.amount[TINY]):
-        insert_behind(w, b, place, j)
+        insert_after(w, b, place, j)
         return True
     return False
 
 
 @kernel
 def leave(w, b, i):
-    """Drops the customer at position i if its detour costs more than it gains; at a depot, the whole trip behind it."""
+    """Drops the customer at position i if its detour costs more than its gain; at a depot, the whole next trip."""
     if i + 1 >= w.count[LENGTH]:
         return False
     if w.seq[i] == 0:
@@ -257,7 +259,7 @@ def leave_trip(w, b, i):
 
 @kernel
 def admit_required(w, b):
-    """Required customers that fit by now: nobody may end a tour while one of them could still be served."""
+    """Inserts required customers that fit now, since a tour may not end while one could be served."""
     changed = True
     while changed:
         changed = False
@@ -265,5 +267,5 @@ def admit_required(w, b):
             if w.required[b, j] and not w.served[j]:
                 place, _ = best_place(w, b, j)
                 if place >= 0:
-                    insert_behind(w, b, place, j)
+                    insert_after(w, b, place, j)
                     changed = True

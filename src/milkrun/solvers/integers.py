@@ -1,8 +1,8 @@
-"""An instance in whole numbers, for solvers that know no others, and their answer made complete again.
+"""Converts an instance to whole numbers for integer solvers, and completes their plans.
 
-Lengths and loads are rounded up and limits down, after half the family's tolerance is granted: what just fits here
-fits for the checker too, and whole numbers stay what they are. Mandatory customers are handed on as such only where
-one plan surely serves them all; elsewhere their prize outweighs everything, and the solver serves those it can.
+Lengths and loads are rounded up and limits down, after adding half of the tolerance: a plan that just fits here also
+passes the checker, and whole numbers are exact. Customers stay mandatory only if one plan surely serves them all;
+otherwise they get a dominating prize.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from milkrun.solvers.problem import Floats, Problem
 
 Ints = NDArray[np.int64]
 
-FINENESS = 1e6  # the longest leg, and the heaviest load, is about so many units
-FAR = 1 << 44  # stands for no limit; larger prizes than this would leave length without effect
+FINENESS = 1e6  # about the size of the longest leg and the heaviest load
+FAR = 1 << 44  # no limit; with larger prizes length would have no effect
 
 
 class Whole(NamedTuple):
-    """One instance over those of its nodes that some trip can serve; arrays are over these, the depot first."""
+    """One instance, restricted to nodes that some trip can serve; arrays start with the depot."""
 
     nodes: list[int]  # their numbers in the instance
     dist: Ints  # (n, n)
     price: int  # of a unit of length
-    prize: Ints  # lost where a customer is left out
+    prize: Ints  # lost if a customer is not served
     required: NDArray[np.bool_]
     loads: list[Ints]  # one array for each limit in `capacity`
     capacity: list[int]
@@ -47,7 +47,7 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     scale = _scale(d)
     timed = problem.windows is not None
     limited = bool(np.isfinite(problem.max_length[b]))
-    # rounded up only where a limit looks at it; else to the nearest, which keeps the length truer
+    # rounded up only if a limit applies; else to the nearest, which is more accurate
     dist = (np.ceil if limited or timed else np.rint)(scale * d).astype(np.int64)
     np.fill_diagonal(dist, 0)
     max_length = _floor(scale, problem.max_length[b]) if limited else None
@@ -73,7 +73,7 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
     if problem.reserves and not problem.multi and loads and must.any():
         serves &= must | (owed <= room)
         if owed <= room and not surely:
-            # a second limit, of optional customers alone: they may fill only what the mandatory ones leave
+            # a second limit for optional customers, which may use only the room left by mandatory ones
             loads, capacity = [load, np.where(must, 0, load)], [room, room - owed]
 
     serves[0] = True
@@ -100,7 +100,7 @@ def in_whole_numbers(problem: Problem, b: int) -> Whole:
 
 
 def _scale(amounts: Floats) -> float:
-    """Units in one; a whole number of them where the amounts are whole, which then stay exact."""
+    """The scale; a whole number for whole amounts, which then stay exact."""
     largest = float(amounts.max(initial=0.0))
     scale = FINENESS / largest if largest > 0 else 1.0
     return max(1.0, math.floor(scale)) if (amounts == np.floor(amounts)).all() else scale
@@ -112,14 +112,14 @@ def _floor(scale: float, limit: float) -> int:
 
 
 def _loads(weight: Floats, capacity: float) -> tuple[Ints, int]:
-    """What customers weigh, and what a truck takes, never less than the heaviest of them."""
+    """The loads, and the capacity of a truck, at least the heaviest load."""
     scale = _scale(weight)
     load = np.ceil(scale * weight).astype(np.int64)
     return load, max(_floor(scale, capacity), int(load.max()))
 
 
 def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
-    """The price of a unit of length, and prizes in that coin. Where length costs next to nothing it costs nothing."""
+    """The price of a unit of length, and prizes in the same unit; a negligible price becomes 0."""
     most = float(gain.max(initial=0.0))
     if beta > 0 and most * scale < beta * FAR / 16:
         return 1, np.rint(scale / beta * gain).astype(np.int64)
@@ -127,7 +127,10 @@ def _prizes(gain: Floats, beta: float, scale: float) -> tuple[int, Ints]:
 
 
 def without_choice(problem: Problem, b: int, whole: Whole) -> tuple[list[int], bool] | None:
-    """The answer where nobody can be served, or one alone must be; and whether everybody is served."""
+    """The plan if no customer, or only one mandatory customer, can be served, and whether that serves all.
+
+    Else None.
+    """
     customers = len(whole.nodes) - 1
     if customers > 1 or (customers == 1 and not whole.required[1]):
         return None
@@ -135,10 +138,10 @@ def without_choice(problem: Problem, b: int, whole: Whole) -> tuple[list[int], b
 
 
 def complete(problem: Problem, b: int, trips: list[list[int]]) -> list[int]:
-    """The trips as actions that a world lets be taken, mandatory customers served that were left out for no reason.
+    """The trips as allowed actions, with mandatory customers added that could be served.
 
-    A search that ends early may have trips that cost more than they gain, and no single move that helps. So optional
-    trips that do not pay are given up, and the plan is never worth less than that of the mandatory customers alone.
+    A search that stops early may leave trips that cost more than they gain. Such optional trips are dropped, and the
+    plan is worth at least that of the mandatory customers alone.
     """
     required = problem.required[b]
     made = driven(problem, b, [trip for trip in trips if trip])

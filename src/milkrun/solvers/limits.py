@@ -1,8 +1,8 @@
-"""What a world lets one truck do next, for solvers that judge a trip only as a whole.
+"""The next actions that a world allows a truck, for solvers that check a trip only as a whole.
 
-A world opens a customer only if the trip could also go home from there. Where detours never shorten a way, every trip
-that is within its limits is so all along; on a matrix without that property, or with rounded distances, a trip may be
-short as a whole and yet too long if it were broken off at one of its customers. Such a trip cannot be driven.
+A world opens a customer only if the truck could also return from there within the limits. With the triangle inequality
+every valid trip fulfils this at each customer. On other matrices, or with rounded distances, a trip may be short as a
+whole but too long if it returned from one of its customers. Such a trip cannot be played.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milkrun.solvers.problem import Floats, Problem
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """Of one instance; arrays are over its nodes."""
+    """The limits of one instance; arrays are over its nodes."""
 
     dist: Floats
     weight: Floats
@@ -32,12 +32,12 @@ class Limits:
 
     @property
     def bind_on_the_way(self) -> bool:
-        """Whether a limit looks at the way home."""
+        """True if a limit depends on the return at every stop."""
         return self.windows is not None or bool(np.isfinite(self.max_length))
 
 
 class Stop(NamedTuple):
-    """Where a truck stands, with what, and what its trip took so far; numbers, or arrays over many trucks."""
+    """Node, load, length and clock of a truck; numbers, or arrays over many trucks."""
 
     node: Any = 0
     load: Any = 0.0
@@ -46,7 +46,7 @@ class Stop(NamedTuple):
 
 
 def limits_of(problem: Problem, b: int) -> Limits:
-    """Those of instance b."""
+    """The limits of instance b."""
     n = int(problem.n_nodes[b])
     plain = (
         problem.distances(b),
@@ -61,7 +61,7 @@ def limits_of(problem: Problem, b: int) -> Limits:
 
 
 def drive_on(limits: Limits, at: Stop, j: Any) -> tuple[Stop, Any]:
-    """The truck after customer j, and whether it may go there: load, way and time suffice, also for going home."""
+    """The truck after customer j, and whether that is allowed by load, length and time, including the return."""
     leg, home = limits.dist[at.node, j], limits.dist[j, 0]
     way = leg if limits.stops is None else leg + limits.stops[j]
     there = Stop(j, at.load + limits.weight[j], at.length + way, at.clock)
@@ -76,22 +76,22 @@ def drive_on(limits: Limits, at: Stop, j: Any) -> tuple[Stop, Any]:
 
 
 def can_be_driven(limits: Limits, plans: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of the plans (K, L), trips between zeros, a world lets a truck drive from first to last."""
+    """True for plans (K, L), trips between zeros, that a world allows from first to last action."""
     nothing = np.zeros(len(plans))
     at, allowed = Stop(np.zeros(len(plans), np.int64), nothing, nothing, nothing), np.ones(len(plans), np.bool_)
     for j in plans.T:
         there, may = drive_on(limits, at, j)
-        # Going home needs no test: each customer was tested together with the way home from it.
+        # A return needs no test: each customer is tested with the return from it.
         allowed &= may | (j == 0)
         at = Stop(j, *(np.where(j == 0, 0.0, value) for value in there[1:]))
     return allowed
 
 
 def driven(problem: Problem, b: int, trips: list[list[int]]) -> list[list[int]]:
-    """The trips as they can be driven, customers in the same order as far as may be.
+    """The trips as a world allows them, keeping the order of customers where possible.
 
-    A customer closed to the truck begins the next trip, or on a single trip is passed by. Mandatory customers that are
-    left though the rules let them be served come last: on trips of their own, or the nearest first.
+    A closed customer begins the next trip, or is skipped on a single trip. Mandatory customers left that can still be
+    served come last: on separate trips, or the nearest first.
     """
     limits = limits_of(problem, b)
     required = problem.required[b, : len(limits.dist)].copy()
@@ -124,8 +124,8 @@ def driven(problem: Problem, b: int, trips: list[list[int]]) -> list[list[int]]:
 
 
 def _owed(problem: Problem, limits: Limits, required: NDArray[np.bool_]) -> Floats:
-    """The room that optional customers of a single trip leave for each mandatory one still to come."""
+    """The room that optional customers of a single trip reserve for each unserved mandatory one."""
     if problem.multi or not problem.reserves:
         return np.zeros(len(required))
-    alone = limits.dist[0] + limits.dist[:, 0]  # a single trip has no stops that take of its length
+    alone = limits.dist[0] + limits.dist[:, 0]  # single trips have no service time in their length
     return np.where(required & fits(alone, limits.max_length), limits.weight, 0.0)

@@ -1,4 +1,4 @@
-"""Players of a world by name: its policies, and the methods of `solve`, whose plans are driven."""
+"""Players of a world by name: its policies, and the methods of `solve`, whose plans are played."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from milkrun.solvers.solve import solve
 
 
 def players_of(world_id: str, time_limit: float = 1.0) -> dict[str, Factory]:
-    """Name -> factory(seed) -> policy: the policies of a world, then the methods of `solve` whose plans it can drive. A
-    name that is both is the policy. `time_limit` is that of `solve`: seconds an instance, of methods that search."""
+    """Name -> factory(seed) -> policy: the policies of a world, then the methods of `solve` whose plans it can play. A
+    name that is both is the policy. `time_limit` is that of `solve`: seconds for each instance, of search methods."""
     cls = world_spec(world_id).load()
     methods = cls.solvers if cls.plans_are_actions else {}
-    return {**{name: partial(Planned, name, time_limit=time_limit) for name in methods}, **policies_for(world_id)}
+    return {**{name: partial(SolverPolicy, name, time_limit=time_limit) for name in methods}, **policies_for(world_id)}
 
 
 def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.0) -> tuple[str, Factory]:
-    """A policy or method by its name; without a name the world's first heuristic, random where it has none."""
+    """A policy or method by its name; by default the first heuristic of the world, else random."""
     spec = world_spec(world_id)
     if name is None:
         name = next((n for n in policies_for(spec.id) if n != "random"), "random")
@@ -34,21 +34,20 @@ def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.
         return name, known[name]
     if name in spec.load().solvers:
         raise ConfigError(
-            f"{name!r} finds solutions of {spec.id}, not actions: it cannot be played; solve() of "
-            "milkrun.solvers gives its solutions"
+            f"{name!r} returns solutions of {spec.id}, not actions, and cannot be played; solve() of "
+            "milkrun.solvers returns them"
         )
     raise ConfigError(
         f"{spec.id} has no policy or method {name!r}{did_you_mean(str(name), known)}; it has {', '.join(known)}"
     )
 
 
-class Planned:
-    """A policy that drives what a method of `solve` answers. It solves the instance of each row that begins an
-    episode."""
+class SolverPolicy:
+    """A policy that plays the plans of a method of `solve`, solving the instance of each row that begins an episode."""
 
     def __init__(self, method: str, seed: int = 0, time_limit: float = 1.0) -> None:
         self.method, self.seed, self.time_limit = method, check_seed(seed), time_limit
-        self._solved: list[bytes] = []  # digests of the instances that the plans are for
+        self._solved: list[bytes] = []  # digests of the solved instances
         self._plans = np.zeros((0, 0), np.int32)
 
     def __call__(self, world: Any) -> np.ndarray:
@@ -62,7 +61,7 @@ class Planned:
         return np.where(world.i < width, planned, 0)
 
     def _plan(self, world: Any, rows: np.ndarray) -> None:
-        """Solves the instances of those of the rows that are not planned yet."""
+        """Solves the instances of rows without a plan."""
         played = instances_of(world, rows)
         digests = [
             hashlib.sha256(b"".join(array[k].tobytes() for array in played.values())).digest() for k in range(len(rows))

@@ -1,4 +1,4 @@
-"""OR-Tools' routing library as a back end of `solve`: cheapest insertion, then guided local search until time is up."""
+"""OR-Tools' routing library as a back end of `solve`: cheapest insertion, then guided local search."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ BRANCHES, BRANCHES_AT_LEAST = 100, 10_000
 def solve_one(
     problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
 ) -> tuple[list[int], bool]:
-    """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
+    """Actions for instance b, and whether they are proven optimal (only if there is no choice).
 
-    Guided local search draws no random numbers, so `seed` has no effect. The search ends at `time_limit` seconds or,
-    if `iterations` are given, after so many solutions, whatever the time.
+    Guided local search is deterministic, so `seed` has no effect. The search ends after `time_limit` seconds, or after
+    `iterations` solutions if given.
     """
     try:
         from ortools.constraint_solver import pywrapcp
@@ -42,8 +42,10 @@ def solve_one(
 
 
 def limit_search(routing: Any, search: Any, seconds: float, solutions: int | None) -> None:
-    """Ends a search after so many solutions, if given, else so many seconds. A search that finds none any more makes
-    branches still, some ten to a solution."""
+    """Limits a search by solutions if given, else by seconds.
+
+    Branches are limited too, since a search without further solutions keeps branching, about ten times for a solution.
+    """
     if solutions is None:
         search.time_limit.FromMilliseconds(max(1, min(round(1000 * seconds), LONGEST)))
         return
@@ -52,7 +54,7 @@ def limit_search(routing: Any, search: Any, seconds: float, solutions: int | Non
 
 
 def state_rules(routing: Any, manager: Any, whole: Whole) -> None:
-    """Length, limits, windows and who may be left out."""
+    """Adds lengths, limits, windows and optional customers to the model."""
     leg = routing.RegisterTransitMatrix((whole.price * whole.dist).tolist())
     routing.SetArcCostEvaluatorOfAllVehicles(leg)
     for k, (load, capacity) in enumerate(zip(whole.loads, whole.capacity)):

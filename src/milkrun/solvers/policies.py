@@ -1,7 +1,7 @@
-"""Policies that need no training, compiled: what every learned one is measured against.
+"""Compiled policies without training, as baselines for learned ones.
 
-A policy is called with a world and returns one action a row, `actions = policy(world)`. Which ones a world has, its
-class says; `policies_for("milkrun/CVRP-v0")` reads it.
+A policy is called with a world and returns one action for each row, `actions = policy(world)`. World classes name their
+policies; `policies_for("milkrun/CVRP-v0")` returns them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from milkrun.core.references import refer
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.darp.travel import distance32, travel_time
-from milkrun.routing.distance import travel
+from milkrun.routing.distance import MATRIX, travel
+from milkrun.routing.tsp_kopt import NODE, THREE
 from milkrun.routing.wcvrp import FULL
 
 Policy: TypeAlias = Callable[[World], np.ndarray]
@@ -31,10 +32,10 @@ Factory: TypeAlias = Callable[[int], Policy]
 
 @dataclass(frozen=True)
 class RandomPolicy:
-    """Uniform among the allowed actions; each step of a row is the next turn of its stream of `seed`.
+    """Uniform among the allowed actions, from a stream of `seed` for each row.
 
-    A draw depends on the seeds, the row, its episode and its step alone, not on how often the policy was called: a row
-    draws the same in any batch, and in one that is continued.
+    A draw depends only on the seeds, the row, its episode and its step, not on the number of calls. So a row draws the
+    same in any batch, also in a continued one.
     """
 
     seed: int = 0
@@ -47,28 +48,28 @@ class RandomPolicy:
 
 
 def random_policy(seed: int = 0) -> RandomPolicy:
-    """A fresh random policy: the same seed draws the same actions in the same worlds."""
+    """A random policy; the same seed draws the same actions in equal worlds."""
     return RandomPolicy(seed)
 
 
-def meant_for(policy: str, world: Any, of: str, *needed: str) -> None:
-    """Refuses a world that lacks what a policy looks at."""
+def require_fields(policy: str, world: Any, of: str, *needed: str) -> None:
+    """Refuses a world that lacks fields read by a policy."""
     if lacking := [name for name in needed if not hasattr(world, name)]:
         raise ConfigError(
-            f"{policy!r} is a policy of {of}: it looks at {', '.join(map(repr, lacking))}, which "
-            f"{type(world).__name__} does not have; policies_for tells those of a world"
+            f"{policy!r} is a policy of {of}: it reads {', '.join(map(repr, lacking))}, which "
+            f"{type(world).__name__} does not have; policies_for lists the policies of a world"
         )
 
 
 def nearest(world: Any) -> np.ndarray:
-    """In routing: the nearest allowed customer, ties to the lower index; the depot only where none is allowed."""
-    meant_for("nearest", world, "a vehicle that drives from node to node", "depot_apart", "current_node")
+    """In routing: the nearest allowed customer, ties to the lower index; the depot only if none is allowed."""
+    require_fields("nearest", world, "a vehicle that drives from node to node", "depot_apart", "current_node")
     return world.map_rows(nearest_allowed, np.int64, int(world.depot_apart))
 
 
 @kernel
 def nearest_allowed(w, b, first, _):
-    """Among the nodes from `first` on. Without a depot a free tour starts at node 0: the vehicle stands there."""
+    """The nearest allowed node from `first` on. Without a depot a free tour starts at node 0, where the vehicle is."""
     q = w.instance_row[b]
     here = w.current_node[b]
     best, shortest = 0, math.inf
@@ -81,19 +82,22 @@ def nearest_allowed(w, b, first, _):
 
 
 def greedy(world: Any) -> np.ndarray:
-    """In the worlds of profit and waste: the allowed customer whose gain exceeds its detour most, mandatory ones first;
-    home when none pays its way and no mandatory one is open."""
-    meant_for("greedy", world, "the worlds of profit and waste", "must_go", "gain_weight", "beta")
+    """In the profit and waste worlds: the allowed customer with the largest gain less detour, mandatory ones first.
+
+    Returns to the depot if no customer pays and no mandatory one is open.
+    """
+    require_fields("greedy", world, "the worlds of profit and waste", "must_go", "gain_weight", "beta")
     gain = next(choose for field, choose in GAINS.items() if field in world.fields)
     return world.map_rows(gain, np.int64, 0)
 
 
 @kernel
 def greediest(w, b, gain, r, must, s, full, bonus):
-    """The allowed customer of the largest gain less detour, 0 where that is not positive; `full` gains earn a bonus.
+    """The allowed customer of the largest gain less detour, 0 if none is positive; gains from `full` on earn a bonus.
 
-    A detour is against going home from here. From the depot no customer pays there and back by itself, so there only
-    the way out counts."""
+    The detour is relative to a direct return. From the depot only the way out counts, since hardly any customer pays
+    for a round trip alone.
+    """
     q = w.instance_row[b]
     here = w.current_node[b]
     home = travel(w, q, here, 0)
@@ -104,7 +108,7 @@ def greediest(w, b, gain, r, must, s, full, bonus):
             worth = w.gain_weight * gain[r, j] - w.beta * way
             if gain[r, j] >= full:
                 worth += bonus
-            # the first mandatory customer takes the place of any optional one, even at a loss
+            # the first mandatory customer replaces any optional one, even at a loss
             if worth > most or (must[s, j] and not mandatory):
                 best, most, mandatory = j, worth, must[s, j]
     return best
@@ -130,7 +134,7 @@ def best_expected(w, b, _, __):
 
 @kernel
 def best_tonight(w, b, _, __):
-    """A bin that an average day would fill counts as full: the night decides."""
+    """A bin that an average day would fill counts as full."""
     q = w.instance_row[b]
     here = w.current_node[b]
     home = travel(w, q, here, 0)
@@ -147,13 +151,15 @@ def best_tonight(w, b, _, __):
 
 
 GAINS = {"prize": best_prize, "fill_mean": best_tonight, "expected_waste": best_expected, "waste": best_waste}
-"""What tells the gain of a customer: of these fields the first that a world has."""
+"""Field -> kernel; the first of these fields that a world has selects the kernel."""
 
 
 def soonest(world: Any) -> np.ndarray:
-    """In dial-a-ride: the allowed stop at which service could start first, a little for the way; the depot only where
-    no stop is allowed. Under the rule `deadlines`, which knows no waiting: the nearest one."""
-    meant_for("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
+    """In dial-a-ride: the allowed stop with the earliest start of service plus 0.3 times the travel time.
+
+    The depot only if no stop is allowed. Under the rule `deadlines`, which has no waiting: the nearest stop.
+    """
+    require_fields("soonest", world, "dial-a-ride", "current_agent", "vehicle_finished")
     return world.map_rows(nearest_stop if world.config.rule == "deadlines" else soonest_stop, np.int64)
 
 
@@ -183,13 +189,46 @@ def nearest_stop(w, b, _, __):
     return best
 
 
+def steepest(world: Any) -> np.ndarray:
+    """In the world that improves tours: the 2-opt move of each row that shortens the tour most.
+
+    At a local optimum it is the move that costs least, so the search leaves it again.
+    """
+    if not hasattr(world, "action_mode"):
+        raise ConfigError(f"'steepest' is a policy of the world that improves a tour, not of {type(world).__name__}")
+    return world.map_rows(best_move, np.int64)
+
+
+@kernel
+def best_move(w, b, x, y):
+    q = w.instance_row[b]
+    n = np.int64(w.n_nodes[q])
+    last = n - 2 if w.moves == THREE else n - 1
+    best, least = 0, math.inf
+    for i in range(n - 2):
+        along = back = 0.0  # the segment i+1..j in both directions
+        for j in range(i + 2, last + 1):
+            p, a, z, s = w.tour[b, i], w.tour[b, i + 1], w.tour[b, j], w.tour[b, (j + 1) % n]
+            # only a matrix may depend on the direction; under other metrics the two sums cancel
+            if w.metric == MATRIX:
+                along += travel(w, q, w.tour[b, j - 1], z)
+                back += travel(w, q, z, w.tour[b, j - 1])
+            # Reversing all nodes but the first gives the same cycle, which is no move of the world.
+            if i == 0 and j == n - 1:
+                continue
+            change = travel(w, q, p, z) + travel(w, q, a, s) - travel(w, q, p, a) - travel(w, q, z, s) + back - along
+            if change < least:
+                least = change
+                best = (np.int64(a) * w.N + z) if w.action_mode == NODE else (i * w.N + j)
+    return best * w.N if w.moves == THREE else best
+
+
 _added: dict[str, dict[str, Factory]] = {}
-"""What `add_policy` was given: by family, or by the id of a world."""
+"""Policies added by `add_policy`, by family or by id of a world."""
 
 
 def policies_for(world_id: str) -> dict[str, Factory]:
-    """Name -> factory(seed) -> policy: "random" first, then those that the world's class names, the one to beat before
-    others, then what was added by `add_policy`."""
+    """Name -> factory(seed) -> policy: "random", then those of the world class, strongest first, then added ones."""
     spec = world_spec(world_id)
     cls = spec.load()
     own = {name: partial(_made, cls, name) for name in cls.policies}
@@ -197,7 +236,7 @@ def policies_for(world_id: str) -> dict[str, Factory]:
 
 
 def _made(cls: Any, name: str, seed: int) -> Policy:
-    """A function is a policy itself; a class is made anew, with the seed where it takes one."""
+    """The policy of a name: a function itself, or a new object of a class, with the seed if it takes one."""
     found: Any = refer(cls, "policies", name)
     if isinstance(found, type):
         found = found(seed=seed) if "seed" in inspect.signature(found).parameters else found()
@@ -208,13 +247,12 @@ def _made(cls: Any, name: str, seed: int) -> Policy:
 
 
 def add_policy(owner: str, name: str, factory: Factory) -> None:
-    """Makes a policy known by name beside those that classes name: to a whole family, or by its full id to one world,
-    which then has those of its family no more."""
+    """Adds a policy by name to a family, or by id to one world, which then ignores the additions of its family."""
     if not isinstance(owner, str) or not isinstance(name, str) or not callable(factory):
         raise RegistryError(
             f"add_policy({owner!r}, {name!r}, {factory!r}): takes a family or an id, a name, and a "
-            "function of a seed that gives a policy"
+            "function of a seed that returns a policy"
         )
     if name == "random":
-        raise RegistryError("the policy 'random' is every world's and cannot be replaced")
+        raise RegistryError("the policy 'random' belongs to every world and cannot be replaced")
     _added.setdefault(owner, {})[name] = factory

@@ -1,7 +1,7 @@
-"""What every solver is given: a batch of instances in one plain form, whatever world they come from.
+"""The input of every routing solver: a batch of instances in one form for all worlds.
 
-A solver sees places, what a customer is worth and weighs, and the limits; not fields, weights of an objective or rules
-of a world. `milkrun.solvers.solve` makes this of a world's instances and hands the answer back in the world's terms.
+A solver sees places, gains, weights and limits, but no fields, objective weights or rules of a world.
+`milkrun.solvers.solve` converts the instances of a world to this form and the plans back to actions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """B instances of up to N nodes. Trips start and end at node 0; worth = sum of `gain` - `beta` * length."""
+    """B instances of up to N nodes. Trips start and end at node 0; value = sum of `gain` - `beta` * length."""
 
     metric: str
     locs: NDArray[np.float32] | None  # (B, N, 2)
@@ -30,14 +30,14 @@ class Problem:
     weight: Floats  # (B, N)
     capacity: Floats  # (B,), inf = none
     max_length: Floats  # (B,), of one trip, inf = none
-    required: NDArray[np.bool_]  # (B, N), customers that must be served if they can
+    required: NDArray[np.bool_]  # (B, N), customers that must be served if possible
     beta: float  # price of a unit of length
     side: float  # of the box, in units of length
     multi: bool  # a return empties the truck; False = one trip
-    reserves: bool  # a single trip keeps room for required customers
-    circular: bool  # node 0 is a node like any other (TSP)
-    unit: float  # of weights: the fullest bin, the heaviest customer
-    stops: Floats | None = None  # (B, N) what a stop takes of max_length, where everybody is served
+    reserves: bool  # a single trip reserves room for required customers
+    circular: bool  # node 0 is an ordinary node (TSP)
+    unit: float  # of weights: a full bin, or the heaviest customer
+    stops: Floats | None = None  # (B, N) service times counted against max_length, if all customers are served
     windows: Floats | None = None  # (B, N, 2) earliest and latest start of service
     service: Floats | None = None  # (B, N)
     speed: Floats | None = None  # (B,)
@@ -79,8 +79,10 @@ class Problem:
         return distance_matrix(self.locs[b, :n], self.metric)
 
     def ways(self, b: int) -> Floats:
-        """(n, n) what a leg takes of max_length: its distance and the stop that follows. Where everybody is served once
-        the stops add the same to every plan, so the shortest by these is the shortest."""
+        """(n, n) lengths of legs as max_length counts them, with the service time at the end.
+
+        All customers are served once, so service times add the same to every plan and keep the optimum.
+        """
         d = self.distances(b)
         if self.stops is not None:
             d = d + self.stops[b, None, : len(d)]
@@ -88,8 +90,10 @@ class Problem:
         return d
 
     def with_stops_in_the_legs(self) -> Problem:
-        """The same for solvers that know only distances: half of a stop in each leg to it and from it, so that what was
-        symmetric stays so."""
+        """The problem for solvers without service times: half of a stop is added to each leg to and from it.
+
+        Symmetric distances stay symmetric.
+        """
         if self.stops is None:
             return self
         dist = np.zeros((len(self), self.nodes, self.nodes), np.float32)
@@ -101,7 +105,7 @@ class Problem:
 
 
 def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
-    """The problem behind checked instance fields of a routing world."""
+    """The problem of validated instance fields of a routing world."""
     config = world.config
     n_nodes = arrays["n_nodes"]
     rows, nodes = len(n_nodes), world.sizes["N"]
@@ -125,7 +129,7 @@ def of_world(world: Any, arrays: dict[str, NDArray[Any]]) -> Problem:
         "circular": not world.depot_apart,
         "unit": 1.0,
     }
-    if "must_go" not in world.fields:  # everybody is visited
+    if "must_go" not in world.fields:  # all customers are served
         if "demand_units" in arrays:
             known["weight"] = arrays["demand_units"].astype(np.float64)
             known["capacity"] = arrays["capacity"].astype(np.float64)

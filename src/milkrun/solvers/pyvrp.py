@@ -8,16 +8,15 @@ from milkrun.core.errors import missing_extra
 from milkrun.solvers.integers import Whole, complete, in_whole_numbers, without_choice
 from milkrun.solvers.problem import Problem
 
-PATIENCE = 100  # iterations without improvement, for each customer, after which the rest of the time is not used
+PATIENCE = 100  # iterations without improvement, for each customer, after which the search stops
 
 
 def solve_one(
     problem: Problem, b: int, time_limit: float, seed: int, iterations: int | None = None
 ) -> tuple[list[int], bool]:
-    """Actions for instance b and whether nothing is better, which is known only where there is nothing to choose.
+    """Actions for instance b, and whether they are proven optimal (only if there is no choice).
 
-    The search ends at `time_limit` seconds or, if `iterations` are given, after these, whatever the time; and earlier
-    when it has long found nothing better.
+    The search ends after `time_limit` seconds, or after `iterations` if given, or earlier without improvement.
     """
     try:
         from pyvrp.stop import MaxIterations, MaxRuntime, MultipleCriteria, NoImprovement
@@ -37,7 +36,7 @@ def solve_one(
 
 
 def model_of(whole: Whole) -> Any:
-    """The instance as PyVRP's model: one vehicle a trip, which leaves the depot at time 0."""
+    """The PyVRP model of an instance: one vehicle for each trip, which leaves the depot at time 0."""
     from pyvrp import Model
 
     timed = whole.closes is not None
@@ -61,7 +60,7 @@ def model_of(whole: Whole) -> Any:
 
 
 def window_of(whole: Whole, j: int) -> dict[str, Any]:
-    """When a node is open and how long its service takes; nothing where time does not matter."""
+    """The window and the service time of a node; empty without time windows."""
     if whole.opens is None or whole.closes is None or whole.service is None:
         return {}
     return {"tw_early": int(whole.opens[j]), "tw_late": int(whole.closes[j]), "service_duration": int(whole.service[j])}

@@ -1,8 +1,7 @@
-"""Plan the day in the morning, drive the plan, plan again when it fails: a policy for the uncertain waste worlds.
+"""A rolling-horizon policy for the stochastic waste worlds: plans each morning, and again after a failure.
 
-Each morning a router of this package sees one day of the CWCVRP: a bin is worth its expected waste, and what its
-overflow would cost times the chance that the coming night fills it. Which bins must be emptied today is the world's own
-rule, and in addition one of the policy's.
+A router solves one day as a CWCVRP: a bin is worth its expected waste, plus its overflow cost times the probability
+that the coming night fills it. Mandatory bins follow from the rule of the world, and optionally from one of the policy.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from milkrun.core.errors import ConfigError
 from milkrun.core.world import World
 from milkrun.routing.wcvrp import FULL
 from milkrun.solvers.heuristics import METHODS, run_heuristic
-from milkrun.solvers.policies import meant_for
+from milkrun.solvers.policies import require_fields
 from milkrun.solvers.problem import Floats, Problem
 from milkrun.solvers.routing import solve_by_package
 
@@ -30,17 +29,17 @@ MUST_GO_RULES = (None, "level", "lookahead", "service_level")
 
 @dataclass
 class RollingHorizon:
-    """`actions = policy(world)`, one policy object for each world played."""
+    """`actions = policy(world)`; each world needs its own policy object."""
 
     router: str = "ls"
     """a method of `solve`: nearest, insertion, 2opt, oropt, ls, savings, pyvrp"""
     rule: str | None = None
-    """bins that must go beside those the world names: level (waste >= level * max_waste), lookahead (with the mean of
-    a day they are full), service_level (with k deviations more)"""
+    """additional mandatory bins: level (waste >= level * max_waste), lookahead (full with the mean of a day),
+    service_level (full with the mean plus k deviations)"""
     level: float = 0.9
     k: float = 1.0
     time_limit: float = 0.2
-    """seconds a day and row, for pyvrp"""
+    """seconds for each day and row, for pyvrp"""
     seed: int = 0
     workers: int = 1
     _plans: NDArray[np.int32] = field(default_factory=lambda: np.zeros((0, 0), np.int32), init=False, repr=False)
@@ -60,7 +59,7 @@ class RollingHorizon:
 
     def __call__(self, world: World) -> np.ndarray:
         w: Any = world
-        meant_for("rolling", w, "the uncertain waste worlds", "failures", "expected_waste", "must_go")
+        require_fields("rolling", w, "the uncertain waste worlds", "failures", "expected_waste", "must_go")
         rows = np.arange(w.num_envs)
         day = w.day if "day" in w.fields else np.zeros(len(rows), np.int64)
         key = np.stack([w.stream[:, 2], day.reshape(len(rows)), w.failures], axis=1).astype(np.int64)
@@ -68,12 +67,12 @@ class RollingHorizon:
             self._key, self._step = np.full_like(key, -1), np.full(len(rows), -1, np.int64)
             self._plans = np.zeros((len(rows), 2 * w.sizes["N"] + 4), np.int32)
             self._cursor = np.zeros(len(rows), np.int64)
-        # Fewer steps than before, or none: the row was reset, and its new episode may have the key of the old one.
+        # With fewer steps than before, or none, the row was reset; its new episode may have the same key.
         fresh = (key != self._key).any(axis=1) | (w.i < self._step) | (w.i == 0)
-        # under same_step the flags are of the episode before, and the row has begun the next one
+        # under same_step the flags belong to the episode before
         ended = w.terminated | w.truncated if w.autoreset != "same_step" else np.zeros(len(rows), bool)
         due = np.flatnonzero(fresh & (w.current_node == 0) & ~ended)
-        # By what was played, not by what was asked: who asks twice hears the same.
+        # Advances by steps played, so that repeated calls return the same action.
         self._cursor = np.minimum(self._cursor + (w.i > self._step), self._plans.shape[1] - 1)
         if len(due):
             self._plans[due] = self._plan(day_problem(w, due, self._required(w, due)))
@@ -82,7 +81,7 @@ class RollingHorizon:
         return self._next(w, rows)
 
     def _next(self, w: Any, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The next entry of each plan that is allowed; where the plan goes home against the rules, a bin that is."""
+        """The next allowed entry of each plan; if a return is not allowed, an allowed bin."""
         last = self._plans.shape[1] - 1
         while True:
             action = self._plans[rows, self._cursor]
@@ -108,13 +107,13 @@ class RollingHorizon:
         if self.rule == "level":
             return named | ((waste >= self.level * most) & ~w.visited[rows])
         if "fill_mean" not in w.fields:
-            raise ConfigError(f"rule={self.rule!r} looks at the days to come, which {type(w).__name__} does not have")
+            raise ConfigError(f"rule={self.rule!r} needs the moments of a day, which {type(w).__name__} does not have")
         more = w.fill_mean[q] + (self.k * w.fill_std[q] if self.rule == "service_level" else 0.0)
         return named | ((waste + more >= most * FULL) & ~w.visited[rows])
 
 
 def day_problem(w: Any, rows: NDArray[np.int64], required: NDArray[np.bool_]) -> Problem:
-    """What is left of today, for these rows."""
+    """The rest of today as a problem, for these rows."""
     q = w.instance_row[rows]
     waste = np.where(w.visited[rows], 0.0, w.expected_waste[rows].astype(np.float64))
     most = w.max_waste[q].astype(np.float64)

@@ -1,4 +1,4 @@
-"""The solvers of the routing worlds: instances become a plain `Problem`, a method plans trips, the task prices them."""
+"""The solvers of the routing worlds: converts instances to a `Problem`, runs a method, and prices its plans."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from milkrun.solvers.solve import Job, Progress, Solution
 
 
 def solve_job(job: Job) -> Solution:
-    """Every method of the routing worlds; which of them a world has, its class says."""
+    """Runs any method of the routing worlds; each world class names its own."""
     world, arrays = read_given(job.spec, job.instances, dict(job.config))
     problem = of_world(world, arrays)
     if job.method == "savings" and not problem.multi:
-        raise ConfigError("method='savings' joins trips; with trips='single' there is only one")
-    judge = judge_of(world, arrays)
+        raise ConfigError("method='savings' merges trips; with trips='single' there is only one")
+    pricer = pricer_of(world, arrays)
     optimal = np.zeros(len(problem), np.bool_)
     with job.bar(len(problem)) as advance:
         if job.method in heuristics.METHODS:
             plans = heuristics.run_heuristic(problem, job.method, rule=job.rule, workers=job.workers, progress=advance)
         elif job.method == "exact":
-            plans, optimal = _solve_apart(problem, job.method, lambda b: (judge.rows([b]),), job.workers, advance)
+            plans, optimal = _solve_apart(problem, job.method, lambda b: (pricer.rows([b]),), job.workers, advance)
         else:
             plans, optimal = solve_by_package(
                 problem, job.method, job.time_limit, job.seed, job.workers, job.iterations, advance
             )
     actions = _in_actions(world, problem, plans)
-    return Solution(actions, judge(actions), optimal)
+    return Solution(actions, pricer(actions), optimal)
 
 
 def solve_by_package(
@@ -49,7 +49,7 @@ def solve_by_package(
     iterations: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """Plans by PyVRP or OR-Tools, each instance on its own, and whether nothing is better."""
+    """Plans by PyVRP or OR-Tools for each instance, and whether they are proven optimal."""
     try:
         importlib.import_module({"pyvrp": "pyvrp", "ortools": "ortools.constraint_solver.pywrapcp"}[method])
     except ImportError:
@@ -64,7 +64,7 @@ def _solve_apart(
     workers: int,
     progress: Progress | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """(B, P) plans, padded with 0, and whether nothing is better; `more` are the method's own arguments."""
+    """(B, P) plans, padded with 0, and whether they are proven optimal; `more` are extra arguments of the method."""
     found = pool.solve_each(method, lambda b: (problem.rows([b]), 0, *more(b)), len(problem), workers, progress)
     plans = np.zeros((len(problem), 2 * problem.nodes + 4), np.int32)
     for b, (plan, _) in enumerate(found):
@@ -73,20 +73,20 @@ def _solve_apart(
 
 
 @dataclass(frozen=True, eq=False)
-class Judge:
-    """A checker with the instances and the weights of a config; worker processes get theirs by pickle."""
+class Pricer:
+    """A checker with the instances and the weights of a config; worker processes receive it by pickle."""
 
     task: Any
     arrays: dict[str, NDArray[Any]]
     weights: dict[str, float] | None
     rules: dict[str, Any]
 
-    def rows(self, chosen: Any) -> Judge:
-        """The judge of some of the instances."""
+    def rows(self, chosen: Any) -> Pricer:
+        """The pricer of some of the instances."""
         return replace(self, arrays={name: array[chosen] for name, array in self.arrays.items()})
 
     def __call__(self, actions: NDArray[Any], b: int | None = None) -> NDArray[np.float64]:
-        """The cost of a plan for each instance; with b, of many plans for that one, inf where they break a rule."""
+        """The cost of a plan for each instance; with b, of many plans for that instance, inf if invalid."""
         cost, _, _ = resolve(self.task, "task").get_costs(
             self.arrays if b is None else self.rows(slice(b, b + 1)).arrays,
             actions,
@@ -97,9 +97,9 @@ class Judge:
         return np.asarray(cost, np.float64)
 
 
-def judge_of(world: Any, arrays: dict[str, NDArray[Any]]) -> Judge:
-    """The judge of these instances of a world."""
-    return Judge(world.task, arrays, world.task_weights(world.config), world.task_options(world.config))
+def pricer_of(world: Any, arrays: dict[str, NDArray[Any]]) -> Pricer:
+    """The pricer of these instances of a world."""
+    return Pricer(world.task, arrays, world.task_weights(world.config), world.task_options(world.config))
 
 
 def _in_actions(world: Any, problem: Problem, plans: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,8 +1,7 @@
-"""One call for every solver: `solve` looks up the method in what the world's class says and hands the instances to it.
+"""One call for every solver: `solve` finds the method in the world class and passes the instances to it.
 
-What the caller gets is a plan in the world's own actions and its cost by the world's task, which shares no code with
-any solver; a plan that breaks a rule is an error, never an answer. That holds for solvers of others too: see `verdict`.
-"""
+The result is a plan in actions of the world and its cost by the task of the world, which shares no code with any
+solver. A plan that breaks a rule raises an error, also from external solvers: see `plan_checker`."""
 
 from __future__ import annotations
 
@@ -19,42 +18,42 @@ from milkrun.core.clock import Clock, listening
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld, WorldSpec, named_world
+from milkrun.solvers.plan_checker import PlanChecker
 from milkrun.solvers.policies import policies_for
-from milkrun.solvers.verdict import Verdict
 
 NOTICEABLE = 0.05  # seconds
 Progress = Callable[[int], object]
-"""called with the number of instances just done"""
+"""called with the number of newly solved instances"""
 
 
 WORLDS = ByWorld("solvers", lambda spec: spec.name, lambda world: tuple(world.solvers))
-"""Name of a world -> the methods that solve it, as its class says."""
+"""Name of a world -> the methods of its class."""
 
 
 class Solution(NamedTuple):
-    """Answers for B instances."""
+    """The solutions of B instances."""
 
     actions: NDArray[np.int32]
-    """(B, L) what to do in the world, padded with 0: the `pi` of the tasks"""
+    """(B, L) actions in the world, padded with 0: the `pi` of the tasks"""
     cost: NDArray[np.float64]
     """(B,) minus the objective, by the checker"""
     optimal: NDArray[np.bool_]
-    """(B,) whether nothing can be better: always with `exact`; with `pyvrp` and `ortools`, which search and prove
-    nothing, only where there was nothing to choose; never with a heuristic"""
+    """(B,) whether the plan is proven optimal: always with `exact`; with `pyvrp` and `ortools` only if there was no
+    choice; never with a heuristic"""
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What a solver is asked: a function `solver(job)` that returns a `Solution`."""
+    """The task of a solver, which is a function `solver(job)` that returns a `Solution`."""
 
     spec: WorldSpec
     instances: Any
-    """as the caller gave them"""
+    """as given by the caller"""
     method: str
     config: dict[str, Any]
     """options of the world"""
     time_limit: float
-    """seconds an instance"""
+    """seconds for each instance"""
     seed: int
     workers: int
     iterations: int | None
@@ -63,7 +62,7 @@ class Job:
 
     @contextmanager
     def bar(self, total: int) -> Iterator[Progress | None]:
-        """A bar of so many instances, if the caller wants one: what to call when some are done, or None."""
+        """A progress bar for `total` instances: yields its callback, or None without a bar."""
         with _bar(self.progress, f"{self.spec.name} by {self.method}", total) as advance:
             yield advance
 
@@ -83,15 +82,17 @@ def solve(
 ) -> Solution:
     """Solves a batch of instances of a world.
 
-    `instances` is a dict of arrays with the instance first, as a generator gives them or under the names of the world's
-    fields, or an Instance read from a file; for DARP a DARPInstance, or a list of them. `config` are options of the
-    world: weights of the objective, metric, single or many trips. `time_limit` (seconds an instance, without those of
-    the compiler), `seed` and `iterations` are for `pyvrp`, `ortools` and `improve`; with `iterations` (of `ortools`:
-    solutions) `time_limit` has no effect, and the answer does not depend on the speed of the machine. `rule` is for
-    `insertion`. A method may also be a policy of the world: its answer is what it plays, good or bad.
-    `workers` cores are used, by threads (heuristics) or by processes. `progress=True` shows a bar, which also says when
-    it waits for the compiler. Whatever the method, the actions are those that the world's mask allows,
-    one after the other.
+    `instances` is a dict of arrays with the instance first, as from a generator or by field names of the world, or an
+    Instance read from a file; for DARP a DARPInstance or a list of them. `config` are options of the world: weights of
+    the objective, metric, single or many trips.
+
+    `time_limit` (seconds for each instance without compile time), `seed` and `iterations` are for `pyvrp`, `ortools`
+    and `improve`. With `iterations` (solutions for `ortools`) `time_limit` has no effect, and the result does not
+    depend on the speed of the machine. `rule` is for `insertion`. A method may also be a policy of the world, whose
+    play is the solution.
+
+    `workers` is the number of cores, used by threads (heuristics) or processes. `progress=True` shows a bar, which also
+    shows when code is compiled. For every method the mask of the world allows the actions in their order.
     """
     spec = named_world(world_name)
     method = check_method(spec, method)
@@ -108,21 +109,21 @@ def solve(
     )
     if method not in spec.load().solvers:
         policy = policies_for(spec.id)[method](seed)
-        return Solution(*Verdict(spec, method, instances, job.config).of_policy(policy))
+        return Solution(*PlanChecker(spec, method, instances, job.config).check_policy(policy))
     solver = refer(spec.load(), "solvers", method)
-    answer = solver(job)
+    solution = solver(job)
     if str(getattr(solver, "__module__", "")).startswith("milkrun."):
-        return Solution(*answer)  # ours have asked the checker
-    return Solution(*Verdict(spec, method, instances, job.config).on(answer))
+        return Solution(*solution)  # the solvers of the library call the checker themselves
+    return Solution(*PlanChecker(spec, method, instances, job.config).check(solution))
 
 
 def check_method(spec: WorldSpec, method: str | None) -> str:
-    """A method of a world or one of its policies, by default the one that its class prefers; refused if unknown."""
+    """Validates a method or policy of a world; the default is that of its class."""
     cls = spec.load()
     methods = cls.solvers
     if not methods:
-        hint = "; the policy 'rolling' plans it day by day" if "rolling" in cls.policies else ""
-        raise ConfigError(f"{spec.id} has no solvers{hint}; worlds that have: {', '.join(WORLDS)}")
+        hint = "; the policy 'rolling' plans day by day" if "rolling" in cls.policies else ""
+        raise ConfigError(f"{spec.id} has no solvers{hint}; worlds with solvers: {', '.join(WORLDS)}")
     if method is None:
         method = cls.default_solver or next(iter(methods))
     names = [*methods, *(name for name in policies_for(spec.id) if cls.plans_are_actions and name not in methods)]
@@ -147,9 +148,9 @@ def _bar(progress: bool | None, title: str, total: int) -> Iterator[Callable[[in
         task = bar.add_task(title, total=total)
         clock = Clock()
 
-        def say(compiling: bool) -> None:
+        def show(compiling: bool) -> None:
             waited = f", after {clock.compiling:.1f} s of compiling" if clock.compiling >= NOTICEABLE else ""
             bar.update(task, description="compiling" if compiling else f"{title}{waited}", refresh=True)
 
-        with listening(say):
+        with listening(show):
             yield lambda count: bar.advance(task, count)

@@ -1,9 +1,8 @@
-"""The plan under construction: what the compiled heuristics read, the space they work in, and the sums they keep.
+"""The plan under construction: the inputs, scratch memory and running sums of the compiled heuristics.
 
-Every routing problem is seen alike: nodes with a gain, a weight and a flag whether they are required; trips that start
-and end at node 0; a price for length. A tour through all nodes is the case where all are required and trips are one.
-A plan is one row of nodes, 0 between the trips. Where many trips are allowed the last one is kept empty, so that
-opening a trip is an insertion like any other.
+All routing problems have one form: nodes with a gain, a weight and a flag if required; trips that start and end at node
+0; a price of length. A tour is the case with all nodes required and one trip. A plan is a row of nodes with 0 between
+trips. With several trips the last one is kept empty, so that opening a trip is an ordinary insertion.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ import numpy as np
 
 from milkrun.core.fields import bool_, constant, float32, float64, instance, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.routing.distance import MATRIX, TOL, leg
 
-LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, whether both ways are equally long
-OWED, TINY = range(2)  # of `amount`: weight of required customers still left out, what counts as no improvement
+LENGTH, TRIPS, SYMMETRIC = range(3)  # of `count`: entries of `seq`, trips, flag of symmetric distances
+OWED, TINY = range(2)  # of `amount`: reserve for unserved required customers, threshold of improvement
 
 
 WORK = named(
     {
         "metric": constant(int64),
-        "multi": constant(int64, doc="trips may be many"),
-        "reserves": constant(int64, doc="a single trip keeps room for required customers"),
-        "circular": constant(int64, doc="node 0 is a node like any other: a tour may be built from any of them"),
+        "multi": constant(int64, doc="several trips are allowed"),
+        "reserves": constant(int64, doc="a single trip reserves room for required customers"),
+        "circular": constant(int64, doc="node 0 is an ordinary node, and a tour may start anywhere"),
         "price": constant(float64, doc="of a unit of length, > 0"),
         "locs": instance(float32, "L", 2),
         "dist": instance(float32, "M", "M", doc="with metric MATRIX"),
@@ -34,19 +33,19 @@ WORK = named(
         "required": instance(bool_, "N"),
         "capacity": instance(float64),
         "max_length": instance(float64),
-        "plan": instance(int32, "P", doc="the answer: trips, each closed by 0"),
+        "plan": instance(int32, "P", doc="result: trips, each closed by 0"),
         "d": scratch(float64, "N", "N"),
         "seq": scratch(int32, "P", doc="0 first and last"),
         "best": scratch(int32, "P"),
         "other": scratch(int32, "P"),
         "trip": scratch(int32, "P", doc="of the edge from a position to the next"),
-        "ahead": scratch(float64, "P", doc="way from the start to a position"),
-        "back": scratch(float64, "P", doc="way from a position back to the start"),
+        "ahead": scratch(float64, "P", doc="length from the start to a position"),
+        "back": scratch(float64, "P", doc="length from a position back to the start"),
         "load": scratch(float64, "P", doc="by trip"),
         "length": scratch(float64, "P", doc="by trip"),
         "served": scratch(bool_, "N"),
         "near": scratch(float64, "N", doc="from the plan to a node"),
-        "wanted": scratch(bool_, "N", doc="customers to be looked at"),
+        "wanted": scratch(bool_, "N", doc="candidate customers"),
         "keys": scratch(float64, "S", doc="savings"),
         "pairs": scratch(int64, "S"),
         "links": scratch(int32, 4, "N", doc="trips under merger: next, trip, first, last"),
@@ -54,20 +53,20 @@ WORK = named(
         "amount": scratch(float64, 2),
     }
 )
-"""What the kernels work on, `w`: instances (first axis: row b) and one thread's space. P = 2 N + 4 holds any plan."""
+"""The record `w` of the kernels: instances (first axis: row b) and scratch of a thread. P = 2 N + 4 holds any plan."""
 
-LAYOUT = Layout(WORK, ["N", "L", "M", "P", "S"])
+LAYOUT = RecordLayout(WORK, ["N", "L", "M", "P", "S"])
 
 
 @kernel
 def within(x, limit):
-    """As `fits`, with a quarter of its tolerance: the rest is for the rounding of whoever adds up in float32."""
+    """As `fits`, with a quarter of its tolerance; the rest allows for float32 sums elsewhere."""
     return x <= limit + 0.25 * min(0.5, TOL * max(1.0, abs(limit)))
 
 
 @kernel
 def set_distances(w, b):
-    """All distances of a row, whether they are symmetric, and what counts as nothing beside them."""
+    """Computes all distances of a row, their symmetry, and the threshold of improvement."""
     n = w.n_nodes[b]
     longest, symmetric = 0.0, True
     for i in range(n):
@@ -80,7 +79,7 @@ def set_distances(w, b):
             longest = max(longest, w.d[i, j])
     for i in range(n):
         for j in range(i):
-            # to the bit: only then may a trip be turned round and keep its length exactly
+            # bitwise equality: only then does a reversed trip keep its length exactly
             symmetric = symmetric and w.d[i, j] == w.d[j, i]
     w.count[SYMMETRIC] = symmetric
     # relative to the longest leg, since the rounding of sums grows with the legs
@@ -98,7 +97,7 @@ def clear(w, b):
 
 @kernel
 def refresh(w, b):
-    """After a change of `seq`: empty trips removed, all sums made anew."""
+    """After a change of `seq`: removes empty trips and recomputes all sums."""
     tidy(w)
     m = w.count[LENGTH]
     for j in range(w.N):
@@ -121,7 +120,7 @@ def refresh(w, b):
         else:
             w.load[t] += w.weight[b, j]
             w.served[j] = True
-        # at a 0 that is the trip that begins there: `trip` is that of the leg behind a position
+        # at a 0 the trip that begins there: `trip` belongs to the leg after a position
         w.trip[p] = t
     w.count[TRIPS] = t
     w.amount[OWED] = owed(w, b)
@@ -132,7 +131,7 @@ def tidy(w):
     m = w.count[LENGTH]
     kept = 1
     for p in range(1, m):
-        # A 0 behind a 0 is an empty trip. `kept` never passes p, so the row can be packed in place.
+        # A 0 after a 0 is an empty trip. `kept` never passes p, so the row is compacted in place.
         if w.seq[p] != 0 or w.seq[kept - 1] != 0:
             w.seq[kept] = w.seq[p]
             kept += 1
@@ -144,7 +143,7 @@ def tidy(w):
 
 @kernel
 def owed(w, b):
-    """The room that optional customers must leave on a single trip for the required ones not yet in the plan."""
+    """The reserve of a single trip for required customers not yet in the plan."""
     total = 0.0
     if w.reserves and not w.multi:
         for j in range(1, w.n_nodes[b]):
@@ -155,14 +154,14 @@ def owed(w, b):
 
 @kernel
 def room_for(w, b, j, load):
-    """Customer j may be added to this load."""
+    """True if customer j fits with this load."""
     kept = 0.0 if w.required[b, j] else w.amount[OWED]
     return within(load + w.weight[b, j] + kept, w.capacity[b])
 
 
 @kernel
 def best_place(w, b, j):
-    """Behind which position customer j lengthens the plan least, and by how much; -1 where it fits nowhere."""
+    """The position after which customer j lengthens the plan least, and the extra length; -1 if it fits nowhere."""
     place, least = -1, np.inf
     for p in range(w.count[LENGTH] - 1):
         extra = w.d[w.seq[p], j] + w.d[j, w.seq[p + 1]] - w.d[w.seq[p], w.seq[p + 1]]
@@ -174,7 +173,7 @@ def best_place(w, b, j):
 
 
 @kernel
-def insert_behind(w, b, p, j):
+def insert_after(w, b, p, j):
     for k in range(w.count[LENGTH], p + 1, -1):
         w.seq[k] = w.seq[k - 1]
     w.seq[p + 1] = j
@@ -184,7 +183,7 @@ def insert_behind(w, b, p, j):
 
 @kernel
 def remove_between(w, b, first, last):
-    """Takes the positions first..last out of the plan."""
+    """Removes the positions first..last from the plan."""
     gap = last - first + 1
     for p in range(last + 1, w.count[LENGTH]):
         w.seq[p - gap] = w.seq[p]
@@ -194,7 +193,7 @@ def remove_between(w, b, first, last):
 
 @kernel
 def value(w, b):
-    """What the plan is worth: gains less the price of its length."""
+    """The value of the plan: gains less the price of its length."""
     total = 0.0
     for p in range(1, w.count[LENGTH]):
         total += w.gain[b, w.seq[p]] - w.price * w.d[w.seq[p - 1], w.seq[p]]
@@ -211,7 +210,7 @@ def required_served(w, b):
 
 @kernel
 def write_plan(w, b):
-    """The answer: the plan without its first 0, padded with 0."""
+    """Writes the result: the plan without its first 0, padded with 0."""
     m = w.count[LENGTH]
     for p in range(w.plan.shape[1]):
         w.plan[b, p] = w.seq[p + 1] if p + 1 < m else 0

@@ -1,8 +1,7 @@
-"""Solvers that take one instance at a time, run in this process or in several.
+"""Runs solvers of single instances in this process or in worker processes.
 
-A worker is a fresh interpreter that reads problems from its standard input and writes plans to its standard output. It
-shares nothing with this process: a fork would inherit locks of threads that are not there, and a spawned child of
-`multiprocessing` would run the caller's script again.
+A worker is a new interpreter that reads problems from its standard input and writes results to its standard output. A
+fork would inherit locks of missing threads, and a spawned child of `multiprocessing` would rerun the caller's script.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any
 
 from milkrun.core.errors import WorkerError
 
-Answer = tuple[list[int], bool]
-"""actions, and whether nothing is better"""
+SolvedInstance = tuple[list[int], bool]
+"""actions, and whether they are proven optimal"""
 
 
 def solve_each(
@@ -28,18 +27,18 @@ def solve_each(
     batch: int,
     workers: int,
     progress: Callable[[int], object] | None,
-) -> list[Answer]:
-    """An answer for each instance b, by the `solve_one` of the method's module with the arguments `task(b)`."""
-    answers: list[Answer] = [([], False)] * batch
+) -> list[SolvedInstance]:
+    """The result for each instance b, by the `solve_one` of the method's module with the arguments `task(b)`."""
+    results: list[SolvedInstance] = [([], False)] * batch
 
     if min(workers, batch) <= 1:
         for b in range(batch):
-            answers[b] = solve_one(method, task(b))
+            results[b] = solve_one(method, task(b))
             if progress is not None:
                 progress(1)
-        return answers
+        return results
 
-    # One iterator for all threads: its next() is a single step for the interpreter, so each number is taken once.
+    # All threads share one iterator, whose next() is atomic in the interpreter, so each number is taken once.
     waiting = iter(range(batch))
 
     def serve() -> None:
@@ -47,7 +46,7 @@ def solve_each(
             [sys.executable, "-c", "from milkrun.solvers.workers import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            # the worker finds modules where this process does, also in folders added at run time
+            # the worker has the import path of this process, including folders added at run time
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         ) as process:
             assert process.stdin is not None and process.stdout is not None
@@ -55,12 +54,12 @@ def solve_each(
                 try:
                     pickle.dump((method, task(b)), process.stdin)
                     process.stdin.flush()
-                    answer = pickle.load(process.stdout)
+                    result = pickle.load(process.stdout)
                 except (EOFError, OSError, pickle.UnpicklingError) as e:
                     raise WorkerError(f"the process that solved instance {b} by {method} died") from e
-                if isinstance(answer, Exception):
-                    raise answer
-                answers[b] = answer
+                if isinstance(result, Exception):
+                    raise result
+                results[b] = result
                 if progress is not None:
                     progress(1)
             process.stdin.close()
@@ -68,27 +67,27 @@ def solve_each(
     with ThreadPoolExecutor(min(workers, batch)) as threads:
         for future in [threads.submit(serve) for _ in range(min(workers, batch))]:
             future.result()
-    return answers
+    return results
 
 
-def solve_one(method: str, task: tuple[Any, ...]) -> Answer:
+def solve_one(method: str, task: tuple[Any, ...]) -> SolvedInstance:
     """One instance by the module that the method names."""
-    answer: Answer = importlib.import_module(f"milkrun.solvers.{method}").solve_one(*task)
-    return answer
+    result: SolvedInstance = importlib.import_module(f"milkrun.solvers.{method}").solve_one(*task)
+    return result
 
 
 def main() -> None:
-    """The life of a worker; what it would print must not mix with its answers."""
-    answers, sys.stdout = os.fdopen(os.dup(1), "wb"), sys.stderr
-    os.dup2(2, 1)  # also of what is no Python
+    """Runs a worker. Its prints go to standard error, so that they do not mix with its results."""
+    output, sys.stdout = os.fdopen(os.dup(1), "wb"), sys.stderr
+    os.dup2(2, 1)  # also prints of native code
     while True:
         try:
             task = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer: Any = solve_one(*task)
+            result: Any = solve_one(*task)
         except Exception as e:
-            answer = e
-        pickle.dump(answer, answers)
-        answers.flush()
+            result = e
+        pickle.dump(result, output)
+        output.flush()

@@ -1,7 +1,7 @@
 """The camera: a picture of the town and its cars from any pose.
 
-`faces.py` has numbered what is nearest in each pixel; here line after line is coloured by these numbers (faces, ground,
-sky, windows, fog), so a hidden face costs no shading, and then noise is added.
+`faces.py` writes the number of the nearest face of each pixel. Here each line is coloured by these numbers (faces,
+ground, sky, windows, fog), so hidden faces cost no shading; noise is added last.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from milkrun.tracking.tables import (
 BAY, STOREY = 2.6, 3.0
 """Windows: one each 2.6 m along a wall and 3 m up."""
 PANE_LEFT, PANE_RIGHT, PANE_LOW, PANE_HIGH, PANE_TOP = 0.25, 0.75, 0.30, 0.78, 2.4
-"""The share of that which is glass, and how far above its floor a storey must be below the top to have windows."""
+"""Extent of a pane, as shares of a bay and of a storey; and the least height from a storey's floor to the top, in m."""
 SEAM, SEAM_DARK = 1.5, 0.72
 """Walls get darker over the last 1.5 m above the ground."""
 LIT_WINDOW = (255.0, 214.0, 140.0)
@@ -59,9 +59,9 @@ _THICKEST, _256TH = np.float32(16), np.float32(1 / 256)
 
 @kernel
 def light_ground(w, b):
-    """Lit colours of all cells that can be."""
+    """Lit colours of all possible cells."""
     ambient, night = w.light[b, AMBIENT], w.weather_id[b] == NIGHT
-    # A cell is one byte, so there are 256 colours of ground: made once a picture, they are looked up in its pixels.
+    # A cell is one byte, so the 256 colours of ground are computed once a picture.
     for cell in range(256):
         gain = w.light[b, GAIN] * ambient
         if cell & SHADOW_BIT == 0:
@@ -76,8 +76,8 @@ def light_ground(w, b):
 @kernel
 def clear_picture(w):
     """Ground below the horizon, sky above it: the first plane of the z-buffer."""
-    # The ground is the plane z = 0, so 1/depth is linear in the pixel as of any face, and below 0 above the horizon. A
-    # camera in the ground sees none.
+    # The ground is the plane z = 0, so 1/depth is linear in the pixel, as for any face, and negative above the horizon.
+    # A camera in the ground sees no ground.
     m = w.cam
     down, sideways, upwards = 0.0, 0.0, 0.0
     if m[EYE + 2] > 0.0:
@@ -104,11 +104,14 @@ def aim_line(w, i):
 
 
 @kernel
-def lay_ground(w):
-    """The cells in which the line meets the ground, into `spots`, if that takes no care: without roll, when the line
-    has one depth and so runs evenly over the ground, and with both of its ends on the map. False otherwise."""
+def find_cells(w):
+    """Writes the ground cells of the line into `spots`, if the fast way applies; False otherwise.
+
+    It applies without roll, when the line has one depth and so equal steps on the ground, and with both ends on the
+    map.
+    """
     t = -w.cam[EYE + 2] / w.ray[0, 2] / w.cell
-    # Here and below `not` refuses nan as well: t is 0 / 0 for a camera in the ground that looks along it.
+    # Here and below `not` also refuses nan: t is 0 / 0 for a camera in the ground that looks along it.
     if w.ray[1, 2] != 0.0 or not t > 0.0:
         return False
     for a in range(2):
@@ -122,33 +125,35 @@ def lay_ground(w):
 
 
 @kernel
-def fetch_ground(w, q):
-    """Asks for the ground that the picture may show, so that it is there when the boxes have been drawn: the towns of a
-    batch are too many for the cache. It lies between the far and the near line."""
+def prefetch_ground(w, q):
+    """Prefetches the ground that the picture may show, between its far and its near line.
+
+    The towns of a batch exceed the CPU cache; the loads overlap with the drawing of boxes.
+    """
     west, east, south, north = w.G, 0, w.G, 0
     for i in range(0, w.F, w.F - 1):
         aim_line(w, i)
-        if not lay_ground(w):
+        if not find_cells(w):
             return
         for j in range(0, w.F, w.F - 1):
             west, east = min(west, w.spots[0, j]), max(east, w.spots[0, j])
             south, north = min(south, w.spots[1, j]), max(north, w.spots[1, j])
     ground = w.ground[q]
     for y in range(south, north + 1):
-        # One step beyond `east`: the cells need not begin at the start of a cache line, so they may touch one line more
-        # than their number says. Where that is beyond the map nothing happens: `fetch` takes any index.
+        # One step beyond `east`, since cells that do not begin at a cache line may touch one more line. `fetch` accepts
+        # indices beyond the map.
         for x in range(west, east + CACHE_LINE, CACHE_LINE):
             fetch(ground, y, x)
 
 
 @kernel
-def colour_ground(w, q, i, first, laid):
+def colour_ground(w, q, i, first, found):
     """Colours the run of ground that begins at pixel `first` of line i; returns its end."""
     face, j, mark = w.ids[i, first], first, 0
     if face != GROUND:
         mark = SHADOW_BIT if face == SHADED else LAMP_BIT
     while j < w.F and w.ids[i, j] == face:
-        if laid:
+        if found:
             cell = np.int64(w.ground[q, w.spots[1, j], w.spots[0, j]]) | mark
         else:
             t = -w.cam[EYE + 2] / (w.ray[0, 2] + w.ray[1, 2] * j)
@@ -173,8 +178,8 @@ def colour_wall(w, b, q, i, first, end):
     z, rise, turn = w.cam[EYE + 2], w.ray[0, 2], w.ray[1, 2]
     # The camera and the ray in the box's axes: across the wall, and along it, which is y for faces +x -x, x for +y -y.
     c, s, bays = w.box_cs[q, box, 0], w.box_cs[q, box, 1], 1.0 / BAY
-    # For +y -y a quarter turn makes the box's y the axis across. The axis along the wall then points to -x: the sign of
-    # `bays` turns it back.
+    # For +y -y a quarter turn makes the box's y the axis across. The axis along the wall then points to -x, which the
+    # sign of `bays` reverts.
     if side >= 2:
         c, s, bays = -s, c, -bays
     ex, ey = w.cam[EYE] - w.box_pos[q, box, 0], w.cam[EYE + 1] - w.box_pos[q, box, 1]
@@ -184,12 +189,12 @@ def colour_wall(w, b, q, i, first, end):
     if w.box_kind[q, box] == BUILDING:
         top = (w.box_pos[q, box, 2] + w.box_half[q, box, 2] - PANE_TOP) * (1.0 / STOREY)
     else:
-        # Along a run the height on the wall goes up or down and never turns, so its ends tell whether the seam shows.
+        # Along a run the height on the wall is monotonic, so its ends decide whether the seam shows.
         low = gap * (rise + turn * first) / (across + across_step * first)
         if z + min(low, gap * (rise + turn * (end - 1)) / (across + across_step * (end - 1))) >= SEAM:
             return
-    # 64 bays more keep the numbers of bays above 0 (on walls of up to 330 m; beyond, windows stay dark at night):
-    # cutting off their fraction rounds them down then, and -1 is left to say "no pane".
+    # An offset of 64 keeps the numbers of bays positive (on walls of up to 330 m; beyond, windows stay dark at night),
+    # so that truncation rounds down and -1 can mean "no pane".
     start, beside = bays * (c * ey - s * ex) + 64.0, bays * (c * w.ray[0, 1] - s * w.ray[0, 0])
     beside_step = bays * (c * w.ray[1, 1] - s * w.ray[1, 0])
     for j in range(first, end):
@@ -210,7 +215,7 @@ def colour_wall(w, b, q, i, first, end):
 
 @kernel
 def light_windows(w, first, end, wall):
-    """At night a quarter of the windows shine; which ones depends on the wall and their place in it."""
+    """At night a quarter of the windows shine, chosen by a hash of the wall and their place in it."""
     for j in range(first, end):
         if w.panes[0, j] >= 0.0:
             mixed = (np.int64(w.panes[0, j]) * 73856093) ^ (np.int64(w.panes[1, j]) * 19349663) ^ wall
@@ -223,13 +228,13 @@ def light_windows(w, first, end, wall):
 def colour_line(w, b, q, i):
     """Colours of line i without fog, run by run of one face, of ground or of sky."""
     aim_line(w, i)
-    laid = lay_ground(w)
+    found = find_cells(w)
     first = 0
     while first < w.F:
         face = np.int64(w.ids[i, first])
         # GROUND, SHADED and LAMPLIT are the numbers below SKY.
         if face < SKY:
-            first = colour_ground(w, q, i, first, laid)
+            first = colour_ground(w, q, i, first, found)
             continue
         end = first + 1
         while end < w.F and w.ids[i, end] == face:
@@ -238,7 +243,7 @@ def colour_line(w, b, q, i):
             tone = w.lit[face, a] if face >= 0 else np.float32(w.sky[b, a])
             for j in range(first, end):
                 w.line[a, j] = tone
-        # Static boxes are numbered before the cars, and of eight numbers a box the first four are its walls.
+        # Static boxes are numbered before the cars; of the eight numbers of a box the first four are its walls.
         if w.details and face >= 0 and face < 8 * w.K and face & 7 < 4:
             colour_wall(w, b, q, i, first, end)
         first = end
@@ -248,7 +253,8 @@ def colour_line(w, b, q, i):
 def fog_line(w, b, i):
     """Blends line i to the sky by f = exp(-beta depth).
 
-    exp(-x) is taken as (1 - y + y^2/2 - y^3/6)^256, y = x/256: 2e-5 at most off for x <= 16, and no call in the loop.
+    exp(-x) is approximated by (1 - y + y^2/2 - y^3/6)^256, y = x/256, with an error of at most 2e-5 for x <= 16.
+    Without a call the loop is vectorised.
     """
     beta = np.float32(w.light[b, FOG])
     red, green, blue = np.float32(w.sky[b, 0]), np.float32(w.sky[b, 1]), np.float32(w.sky[b, 2])
@@ -270,6 +276,7 @@ def fog_line(w, b, i):
 
 @kernel
 def make_line(w, b, q, i):
+    """Renders line i of the picture."""
     colour_line(w, b, q, i)
     if w.light[b, FOG] > 0.0:
         fog_line(w, b, i)
@@ -280,11 +287,10 @@ def make_line(w, b, q, i):
 
 @kernel
 def draw_noise(w, b, step):
-    """The random words of a picture's noise, 16 bytes a block, and what each byte stands for."""
+    """Draws the random words of a picture's noise, 16 bytes a block, and the table from bytes to noise."""
     s = row_stream(w, b, FRAME)
     blocks = w.S * ((w.S + 15) // 16)
-    # Blocks are numbered by the agent step, so a picture has the same noise whenever it is looked at, also later as one
-    # of the last frames.
+    # Blocks are indexed by the agent step, so a picture always has the same noise, also as one of the last frames.
     for n in range(blocks):
         x = block(s, step * blocks + n, np.uint64(0))
         w.words[4 * n] = x[0]
@@ -297,7 +303,8 @@ def draw_noise(w, b, step):
 
 @kernel(inline=True)
 def noise_at(w, i, j):
-    # A line of the image begins with a block of its own; in it pixel j has byte j & 3 of word j >> 2.
+    """The noise of a pixel."""
+    # Each line of the image begins with a new block; pixel j has byte j & 3 of its word j >> 2.
     word = w.words[4 * i * ((w.S + 15) // 16) + (j >> 2)]
     return w.noise_of[(word >> (8 * (j & 3))) & 255]
 
@@ -320,12 +327,12 @@ def drop_flakes(w, b, step, image):
 
 @kernel
 def make_samples(w, b, q, i):
-    """Line i of the picture as the mean of 2 x 2 samples a pixel."""
+    """Renders line i of the picture as the mean of 2 x 2 samples a pixel."""
     for half in range(2):
         make_line(w, b, q, 2 * i + half)
         for a in range(3):
             for j in range(w.S):
-                # `fine` keeps the upper half, since `make_line` writes into `line` again for the lower one.
+                # `fine` keeps the upper half, since `make_line` overwrites `line` for the lower one.
                 both = _QUARTER * (w.line[a, 2 * j] + w.line[a, 2 * j + 1])
                 w.fine[a, j] = both if half == 0 else w.fine[a, j] + both
     for a in range(3):
@@ -334,8 +341,8 @@ def make_samples(w, b, q, i):
 
 
 @kernel
-def develop_line(w, i, image):
-    """Line i of the image: grey or colour, noise, rounding."""
+def write_line(w, i, image):
+    """Writes line i of the image: grey or colour, noise, rounding."""
     if w.grey:
         for j in range(w.S):
             w.line[0, j] = _RED * w.line[0, j] + _GREEN * w.line[1, j] + _BLUE * w.line[2, j]
@@ -347,9 +354,9 @@ def develop_line(w, i, image):
 
 @kernel
 def camera(w, b, step, image):
-    """The picture from where the camera is aimed, of row b with its vehicles as `cars` has them, at an agent step."""
+    """Renders row b from the aimed camera, with the vehicles in `cars` and the noise of an agent step."""
     q = w.instance_row[b]
-    fetch_ground(w, q)
+    prefetch_ground(w, q)
     clear_picture(w)
     light_ground(w, b)
     if w.details and w.cam[EYE + 2] > 0.0:
@@ -368,6 +375,6 @@ def camera(w, b, step, image):
         if w.noise:
             for j in range(w.S):
                 w.grain[j] = noise_at(w, i, j)
-        develop_line(w, i, image)
+        write_line(w, i, image)
     if w.noise:
         drop_flakes(w, b, step, image)

@@ -1,6 +1,6 @@
 """The cars of an episode: how many, of which kinds and colours, where they start and how fast.
 
-Vehicle 0 is the target. All draws are the row's own, so rows on one town have cars of their own.
+Vehicle 0 is the target. All draws are keyed by the row, so rows that share a town have different cars.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from milkrun.tracking.tables import CARS, LENGTH, PEDESTRIAN, V_HIGH, V_LOW
 from milkrun.tracking.traffic import BRAKING, choose_next, line_up, look_ahead, plan_halt, pose, speed_limit, straight
 
 TRIES = 60
-"""Places drawn for a vehicle at most."""
+"""Maximum of places drawn for a vehicle."""
 APART = 8.0
 """m between the ends of two cars at the start."""
 MIDDLE = 55.0
 """The target starts where neither |x| nor |y| is above this."""
 BEFORE_CENTRE = 60.0
-"""On the curriculum's straight road it starts within so many m before the centre."""
+"""On the curriculum's straight road the target starts at most this far before the centre, m."""
 ON_STRAIGHT = 7
 """Cars on that road, the target among them."""
 
 
 @kernel
 def clear_roads(w, b):
-    """No vehicles, and no junction held."""
+    """Removes all vehicles and frees all junctions."""
     for v in range(w.V):
         w.veh_on[b, v], w.veh_turning[b, v] = False, False
         w.veh_kind[b, v], w.veh_edge[b, v], w.veh_to[b, v], w.veh_draws[b, v] = 0, 0, 0, 0
@@ -54,8 +54,8 @@ def how_many(w, q):
 
 
 @kernel
-def dress(w, b, q, v):
-    """Kind, colour and liked speed of vehicle v."""
+def draw_vehicle(w, b, q, v):
+    """Draws kind, colour and desired speed of vehicle v."""
     scene, kinds, speeds = w.scene_id[q], row_stream(w, b, KINDS), row_stream(w, b, SPEEDS)
     if v == 0 and w.n_kinds > 0:
         kind = w.kind_list[int(uniform(kinds, 0) * w.n_kinds)]
@@ -79,19 +79,19 @@ def dress(w, b, q, v):
 
 @kernel
 def put(w, b, q, v, m):
-    """Vehicle v stands m metres along the straight parts of all edges, laid end to end."""
+    """Puts vehicle v at m metres along the concatenated straight parts of all edges."""
     e = 0
     while e < w.n_edge[q] - 1 and m >= straight(w, q, e):
         m -= straight(w, q, e)
         e += 1
-    # Rounding of the sum may leave m beyond the last edge.
+    # Rounding may put m beyond the last edge.
     w.veh_edge[b, v], w.veh_s[b, v] = e, min(m, straight(w, q, e))
     pose(w, b, q, v)
 
 
 @kernel
 def fits(w, b, q, v):
-    """Whether vehicle v may start where it stands: no end in a guarded zone, and far enough from those before it."""
+    """Whether vehicle v may start at its place: outside guarded zones, and far enough from earlier vehicles."""
     e, half = w.veh_edge[b, v], 0.5 * w.kinds[w.veh_kind[b, v], LENGTH]
     if w.guarded[q, w.edge[q, e, 0]] and w.veh_s[b, v] < half:
         return False
@@ -100,7 +100,7 @@ def fits(w, b, q, v):
     for o in range(v):
         apart = APART + half + 0.5 * w.kinds[w.veh_kind[b, o], LENGTH]
         dx, dy = w.veh_pose[b, o, 0] - w.veh_pose[b, v, 0], w.veh_pose[b, o, 1] - w.veh_pose[b, v, 1]
-        f = w.veh_edge[b, o]  # 2k and 2k + 1 are the two ways of a road: cars on both pass each other
+        f = w.veh_edge[b, o]  # edges 2k and 2k + 1 are the opposite lanes of a road
         opposite = f != e and f // 2 == e // 2
         if w.veh_on[b, o] and not opposite and dx * dx + dy * dy < apart * apart:
             return False
@@ -108,8 +108,8 @@ def fits(w, b, q, v):
 
 
 @kernel
-def take_back(w, b, v):
-    """A vehicle that found no place is not there."""
+def remove(w, b, v):
+    """Removes a vehicle that found no place."""
     w.veh_edge[b, v], w.veh_s[b, v] = 0, 0.0
     for k in range(3):
         w.veh_pose[b, v, k] = 0.0
@@ -117,8 +117,11 @@ def take_back(w, b, v):
 
 @kernel
 def find_place(w, b, q, v):
-    """Draws where vehicle v starts. The target wants the middle of the map, or gets of its tries the nearest to it, and
-    the middle of the longest edge if none fitted."""
+    """Draws where vehicle v starts; False: no place was found.
+
+    The target takes a place in the middle of the map, else the valid one nearest to it, else the middle of the longest
+    edge.
+    """
     lanes = row_stream(w, b, LANES)
     total, longest = 0.0, 0
     for e in range(w.n_edge[q]):
@@ -135,7 +138,7 @@ def find_place(w, b, q, v):
             if x * x + y * y < nearest:
                 nearest, edge, at = x * x + y * y, w.veh_edge[b, v], w.veh_s[b, v]
     if v > 0:
-        take_back(w, b, v)
+        remove(w, b, v)
         return False
     w.veh_edge[b, v], w.veh_s[b, v] = edge, at
     pose(w, b, q, v)
@@ -144,7 +147,7 @@ def find_place(w, b, q, v):
 
 @kernel
 def place_before_centre(w, b, q):
-    """The target on the curriculum's road: before the middle of its first edge."""
+    """Puts the target on the curriculum's road, before the middle of its first edge."""
     m = 0.5 * w.edge_len[q, 0] - w.edge_cut[q, 0, 0] - BEFORE_CENTRE * uniform(row_stream(w, b, LANES), 0)
     w.veh_edge[b, 0], w.veh_s[b, 0] = 0, min(max(0.0, m), straight(w, q, 0))
     pose(w, b, q, 0)
@@ -152,7 +155,7 @@ def place_before_centre(w, b, q):
 
 @kernel
 def can_brake(w, b, q, v):
-    """The speed from which vehicle v can still brake for what is ahead: a turn, a line, a slower car."""
+    """The speed from which vehicle v can still brake for a turn, a line or a slower car ahead."""
     gap, speed = np.inf, 0.0
     if w.veh_kind[b, v] != PEDESTRIAN:
         gap, speed = look_ahead(w, b, q, v, False)
@@ -160,15 +163,15 @@ def can_brake(w, b, q, v):
 
 
 @kernel
-def set_off(w, b, q):
-    """The speeds at the start. Who slows down may make who follows slow down: so until all can brake."""
+def set_speeds(w, b, q):
+    """Sets the speeds at the start, reduced until every car can brake for the one ahead of it."""
     speeds = row_stream(w, b, SPEEDS)
     for v in range(w.n_veh[b]):
         if w.veh_on[b, v]:
             w.veh_v[b, v] = (0.5 + 0.5 * uniform(speeds, 2 * v + 1)) * w.veh_v0[b, v]
     line_up(w, b, q)
-    # The square of a speed is at most that of the car ahead and 2 b gap, which is not negative. So this is a shortest
-    # path (Bellman and Ford), which as many passes as there are cars settle, also round a ring.
+    # The square of a speed is at most that of the car ahead plus 2 b gap, which is not negative. So this is a shortest
+    # path problem (Bellman-Ford), solved after as many passes as there are cars, also on a ring.
     for _ in range(w.n_veh[b]):
         settled = True
         for v in range(w.n_veh[b]):
@@ -183,11 +186,11 @@ def set_off(w, b, q):
 
 @kernel
 def place_cars(w, b, q):
-    """The vehicles of an episode of row b in town q."""
+    """Draws the vehicles of an episode of row b in town q."""
     clear_roads(w, b)
     w.n_veh[b] = how_many(w, q)
     for v in range(w.n_veh[b]):
-        dress(w, b, q, v)
+        draw_vehicle(w, b, q, v)
         w.veh_on[b, v] = True
         if v == 0 and w.stage < 2:
             place_before_centre(w, b, q)
@@ -195,5 +198,5 @@ def place_cars(w, b, q):
             w.veh_on[b, v] = False
         if w.veh_on[b, v]:
             choose_next(w, b, q, v, w.veh_edge[b, v])
-    set_off(w, b, q)
+    set_speeds(w, b, q)
     plan_halt(w, b, 0.0)

@@ -1,6 +1,6 @@
 """The options of the tracking world: drone and camera, town and traffic, start, ends, rewards, what is observed.
 
-The names of the original's configuration file are synonyms, so its "Benchmark" section is understood as it stands.
+The names of DAT's configuration file are synonyms, so its "Benchmark" section is accepted unchanged.
 """
 
 from __future__ import annotations
@@ -43,13 +43,18 @@ Range = tuple[float, float]
 Names = tuple[str, ...]
 
 _RANGES = {
-    "start_pitch": (0.5, 1.5), "start_height": (0.5, 1000.0), "start_direction": (-100.0, 100.0),
-    "start_long": (0.0, 1000.0), "start_lat": (0.0, 1000.0), "done_height": (-1000.0, 1e6),
-    "lidar_range": (0.0, 1e6), "fog_sight": (1.0, 1e6),
-}  # fmt: skip
-"""Options that are two numbers, the smaller first, and what they may be."""
+    "start_pitch": (0.5, 1.5),
+    "start_height": (0.5, 1000.0),
+    "start_direction": (-100.0, 100.0),
+    "start_long": (0.0, 1000.0),
+    "start_lat": (0.0, 1000.0),
+    "done_height": (-1000.0, 1e6),
+    "lidar_range": (0.0, 1e6),
+    "fog_sight": (1.0, 1e6),
+}
+"""Options of two numbers, the smaller first, and their bounds."""
 _PAIRS = {"wind_mean": 100.0, "end_reward_list": 1e6}
-"""Options that are two numbers in any order, and how large they may be."""
+"""Options of two numbers in any order, and the bound of their size."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +123,7 @@ class TrackingConfig(Config):
     filter_hz: float = option(20.0, "of the Butterworth filter on the commands; 0 = off", low=0, high=249)
     filter_design: str = option(
         "bilinear",
-        "as_coded: the original's, whose -3 dB point lies at 39.2 Hz, not at 20",
+        "as_coded: DAT's, whose -3 dB point is at 39.2 Hz instead of 20",
         choices=("bilinear", "as_coded"),
     )
     wind_mean: Range = option((0.0, 0.0), "mean wind along x and y")
@@ -127,8 +132,8 @@ class TrackingConfig(Config):
 
     size: int = option(84, "pixels a side of the image", low=16, high=512)
     channels: int = option(3, "3: RGB; 1: grey", choices=(1, 3))
-    norm: int | None = option(0, "of the original's classes: 0: /255; 1: (v-128)/128; None: uint8", choices=(0, 1))
-    need_render: int = option(0, "of the original's LunarLander alone", choices=(0, 1))
+    norm: int | None = option(0, "of DAT's classes: 0: /255; 1: (v-128)/128; None: uint8", choices=(0, 1))
+    need_render: int = option(0, "of DAT's LunarLander only", choices=(0, 1))
     camera_px: tuple[int, int] = option((320, 240), "the virtual sensor, whose view is sampled at size x size")
     hfov: float = option(0.785398, "its horizontal field of view", low=0.05, high=2.5)
     near: float = option(0.01, "nearest view depth that is drawn", low=1e-4, high=1)
@@ -136,16 +141,16 @@ class TrackingConfig(Config):
     details: bool = option(True, "windows, wall seams, car shadows, headlights")
     noise: bool = option(True, "camera noise, and flakes in snow")
     frame_stack: int = option(0, "H > 0: the last H images are observed, oldest first", low=0, high=16)
-    other_state: bool = option(False, "the drone's own motion (19 numbers) is shown beside the image")
-    cloud: bool = option(False, "a horizontal lidar sweep is shown beside the image")
-    reward_params: bool = option(False, "60 numbers that tell the target's place are shown beside the image")
-    critic: bool = option(False, "the target in the drone's frame (9 numbers) is shown beside the image")
+    other_state: bool = option(False, "the drone's own motion (19 numbers) is observed with the image")
+    cloud: bool = option(False, "a horizontal lidar sweep is observed with the image")
+    reward_params: bool = option(False, "60 numbers, the target's place among them, are observed with the image")
+    critic: bool = option(False, "the target in the drone's frame (9 numbers) is observed with the image")
     lidar_points: int = option(400, "points of a sweep", low=1, high=3600)
     lidar_range: Range = option((0.2, 16.0), "distances that are returned")
 
     scene: str | Names | None = option("citystreet", f"{', '.join(SCENES)}, or several to draw from; None = citystreet")
     weather: str | Names | None = option("day", f"{', '.join(WEATHERS)}, or several to draw from; None = day")
-    fog_sight: Range | None = option(None, "how far one sees in fog; None = 100 to 300 m")
+    fog_sight: Range | None = option(None, "visibility in fog; None = 100 to 300 m")
     town: str = option(
         "episode",
         "a new town each episode, one a row, or the same fixed one for all rows",
@@ -161,7 +166,7 @@ class TrackingConfig(Config):
     target_kinds: Names | None = option(None, f"kinds of the target: {', '.join(KINDS)}; None = as all cars")
     target_rgb: tuple[int, int, int] | None = option(None, "colour of the target; None = drawn")
     max_car_speed: float | None = option(
-        None, "what no car likes to exceed; None = as the scene has it", low=0.5, high=100
+        None, "limit on the desired speeds of cars; None = as the scene has it", low=0.5, high=100
     )
     same_colour: float = option(0.1, "chance that another car has the target's colour", low=0, high=1)
     halt_rate: float = option(0.1, "halts of the target a second", low=0, high=10)
@@ -174,7 +179,7 @@ class TrackingConfig(Config):
     start_height: Range = option((13.0, 22.0), "height at the start")
     start_direction: Range = option((-math.pi, math.pi), "yaw of the drone against the target's heading at the start")
     start_long: Range = option((2.5, 4.5), "how far before or behind its aim the target is at the start")
-    start_lat: Range = option((2.5, 4.5), "how far beside it")
+    start_lat: Range = option((2.5, 4.5), "how far aside of it")
 
     max_sim_steps: int = option(1500, "sim steps until a row is truncated", low=1, high=10**7)
     init_no_done: int = option(100, "sim steps before any end but a crash and the time limit", low=0, high=10**7)
@@ -221,22 +226,19 @@ class TrackingConfig(Config):
     end_reward: bool = option(False, "the default reward adds one of end_reward_list on the last step")
     end_reward_list: Range = option((-20.0, 20.0), "added if the last reward is not above 0, and if it is")
 
-    verbose: bool = option(False, "of the original's classes: a line of log a step")
-    log_dir: str = option("milkrun_logs", "of the original's classes: the folder of these logs")
+    verbose: bool = option(False, "of DAT's classes: a line of log a step")
+    log_dir: str = option("milkrun_logs", "of DAT's classes: the folder of these logs")
 
     link: str | None = option(
         None,
-        "of the original's classes: tcp or tcp://host:port/group, a simulator that runs "
-        "elsewhere; None: in this process",
+        "of DAT's classes: tcp or tcp://host:port/group, a simulator that runs elsewhere; None: in this process",
     )
     port: int = option(33727, "of the link, where `link` names none; 0: a free one", low=0, high=65535)
     auto_start: bool = option(False, "of the link: a simulator is started, and ended with the environments")
     delay: float = option(20.0, "of the link: the longest wait for anything, s", low=0.1, high=86400)
     barrier: bool = option(True, "of the link: the environments of a group move together")
-    token_file: str | None = option(None, "of the link: the file with the secret that both sides know")
-    max_restarts: int = option(
-        3, "of the link: how often a minute a simulator that died is started again", low=0, high=1000
-    )
+    token_file: str | None = option(None, "of the link: the file with the secret of both sides")
+    max_restarts: int = option(3, "of the link: restarts a minute of a simulator that died", low=0, high=1000)
 
     def __post_init__(self) -> None:
         if isinstance(self.reward, str) and self.reward == "DVAT":
@@ -245,7 +247,7 @@ class TrackingConfig(Config):
 
     @classmethod
     def from_dat(cls, source: Source = None) -> TrackingConfig:
-        """Of a file of the benchmark DAT: its path, contents, or section "Benchmark"; None: the packaged one."""
+        """Reads a file of the benchmark DAT: its path, contents, or section "Benchmark"; None: the packaged one."""
         return read_section(cls, source, BENCHMARK)
 
     def replace(self, **changes: Any) -> TrackingConfig:
@@ -304,7 +306,7 @@ class TrackingConfig(Config):
     def _refuse(self, name: str, rule: str) -> None:
         raise ConfigError(f"TrackingConfig.{name} = {getattr(self, name)!r}: {rule}")
 
-    # -- what follows from the options ------------------------------------------------------------------------
+    # -- derived values ---------------------------------------------------------------------------------------
 
     @property
     def scenes(self) -> Names:
@@ -338,7 +340,7 @@ class TrackingConfig(Config):
 
     @property
     def max_agent_steps(self) -> int:
-        """Agent steps of an episode that is not ended before its time."""
+        """Agent steps of an episode that reaches the time limit."""
         return -(-self.max_sim_steps // self.n_sub)
 
     @property
@@ -348,17 +350,24 @@ class TrackingConfig(Config):
 
     @property
     def moves(self) -> tuple[tuple[float, float, float, float], ...]:
-        """What the actions command: vx, vy, vz in m/s, wz in rad/s, counter-clockwise positive. The last is stop."""
-        return ((self.forward, 0, 0, 0), (self.backward, 0, 0, 0), (0, self.left, 0, 0), (0, self.right, 0, 0),
-                (0, 0, 0, -self.ccw), (0, 0, 0, -self.cw), (0, 0, 0, 0))  # fmt: skip
+        """The commands of the actions: vx, vy, vz in m/s, wz in rad/s, counter-clockwise positive. The last is stop."""
+        return (
+            (self.forward, 0, 0, 0),
+            (self.backward, 0, 0, 0),
+            (0, self.left, 0, 0),
+            (0, self.right, 0, 0),
+            (0, 0, 0, -self.ccw),
+            (0, 0, 0, -self.cw),
+            (0, 0, 0, 0),
+        )
 
     def filter_numbers(self) -> tuple[float, float, float]:
         """b0, a1, a2 of the Butterworth filter; b0 = 0: there is none."""
         if self.filter_hz == 0:
             return 0.0, 0.0, 0.0
         coded = self.filter_design == "as_coded"
-        # The bilinear transform has k = tan(pi f / F). The original's k = 2 pi f / F cuts at atan(k) F / pi instead:
-        # at 39.2 Hz for 20.
+        # The bilinear transform has k = tan(pi f / F). DAT's k = 2 pi f / F cuts at atan(k) F / pi instead, which is
+        # 39.2 Hz for 20.
         k = 2 * math.pi * self.filter_hz / SIM_HZ if coded else math.tan(math.pi * self.filter_hz / SIM_HZ)
         d = k * k + math.sqrt(2) * k + 1
         return k * k / d, 2 * (k * k - 1) / d, (k * k - math.sqrt(2) * k + 1) / d

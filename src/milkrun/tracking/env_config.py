@@ -1,4 +1,4 @@
-"""The env_config.json of the original's simulator: what of it has a meaning here, as options of the tracking world."""
+"""Translates the env_config.json of DAT's simulator into options of the tracking world."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AS_THEY_ARE = {
     "Sumo_Params.max_sumo_car": "max_vehicles",
     "Sumo_Params.max_car_speed": "max_car_speed",
 }
-"""Keys whose value is that of an option. `reward_range` is the old name of `distance_range`."""
+"""Keys that map to an option one to one. `reward_range` is the old name of `distance_range`."""
 START = {
     "view_pitch": "start_pitch",
     "height": "start_height",
@@ -43,7 +43,7 @@ START = {
     "horizon_bias": "start_lat",
     "verticle_bias": "start_long",
 }
-"""What is drawn at a start: each is fixed, or drawn between two numbers, or of both signs ("multilateral")."""
+"""Quantities of a start: each is fixed, or drawn between two numbers, or of both signs ("multilateral")."""
 CAR_TYPES = {
     "passenger": ("sedan", "compact", "suv", "van"),
     "private": ("sedan", "compact", "suv", "van"),
@@ -71,7 +71,7 @@ READ = frozenset(
         *(f"Env_Params.foggy_visibility_range_{key}" for key in "random fixed max min".split()),
     )
 )
-"""All keys that have a meaning here."""
+"""All supported keys."""
 UNREAD = frozenset(
     (
         *"Simulation_Mode Tracker_Def Drone_Supervisor_Ctrl Socket_Ip Tracking_Object Verbose Sumo_Random_Mode".split(),
@@ -108,14 +108,14 @@ UNREAD = frozenset(
         ),
     )
 )
-"""Keys of Webots, SUMO and the original's videos, which nothing here corresponds to."""
+"""Keys of Webots, SUMO and DAT's videos, which have no equivalent here."""
 GROUPS = {key.partition(".")[0] for key in READ | UNREAD if "." in key}
 
 
 def load_env_config(source: str | Path | Mapping[str, Any], config: TrackingConfig | None = None) -> TrackingConfig:
-    """Options with the simulator's file laid over them; None for `config` is the defaults, the preset `dat`.
+    """`config` overridden by the options of the file; None for `config` is the defaults, the preset `dat`.
 
-    Keys that have no meaning here are named in the result's `ignored`; one that the original does not know is refused.
+    Keys without an equivalent here are listed in the result's `ignored`; keys unknown to DAT are refused.
     """
     if not isinstance(source, (str, Path, Mapping)):
         raise ConfigError(f"an env_config must be a path or a mapping, not {shown(source)}")
@@ -144,15 +144,15 @@ def load_env_config(source: str | Path | Mapping[str, Any], config: TrackingConf
     if "town_seed" in changes:
         changes["town"] = "fixed"
     try:
-        laid = base.replace(**changes)
+        made = base.replace(**changes)
     except ConfigError as e:
         raise in_words_of(e, where, names) from None
-    object.__setattr__(laid, "ignored", tuple(key for key in values if key in UNREAD))
-    return laid
+    object.__setattr__(made, "ignored", tuple(key for key in values if key in UNREAD))
+    return made
 
 
 def _flat(values: Mapping[str, Any], where: str) -> list[tuple[str, Any]]:
-    """The keys of a file with their groups before them, all of them known."""
+    """The keys of a file, prefixed by their groups. Refuses unknown keys."""
     found: list[tuple[str, Any]] = []
     for key, value in values.items():
         if key in GROUPS:
@@ -168,10 +168,11 @@ def _flat(values: Mapping[str, Any], where: str) -> list[tuple[str, Any]]:
 
 
 class _Reader:
-    """Options that follow from several keys; None where the file says nothing of them."""
+    """Options derived from several keys; None if the file does not have them."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
-        self._values, self._where = values, where
+        self._values = values
+        self._where = where
 
     def heights(self, base: TrackingConfig) -> tuple[Any, Any] | None:
         low, high = (self._values.get(f"Done_Range.{key}_height") for key in ("min", "max"))
@@ -192,12 +193,12 @@ class _Reader:
         low, high = self._needed(f"{key}_random_min"), self._needed(f"{key}_random_max")
         both = self._flag(f"{key}_multilateral" if biased else f"{key}_random_multilateral")
         if biased and not both:
-            # From -high to high is the same as a size from 0 to high with either sign.
+            # A range from -high to high equals a size from 0 to high with a random sign.
             if low != -high:
                 self._refuse(f"{key}_multilateral", "must be true: a bias has either sign here, by chance")
             return 0.0, high
         if not biased and both:
-            # low..high and its mirror image make one range where both hold 0, and that is -high..high.
+            # low..high and its mirror image form one range if both contain 0, which is -high..high.
             if not -high <= low <= 0:
                 self._refuse(f"{key}_random_multilateral", "must be false: a start is drawn from one range here")
             return -high, high
@@ -233,16 +234,16 @@ class _Reader:
         return (self._needed(f"{key}_fixed"),) * 2
 
     def _flag(self, key: str) -> bool | None:
-        """True or False; None where the file does not say."""
+        """True or False; None if the file lacks the key."""
         given = self._values.get(key)
         if given is not None and not isinstance(given, bool):
             self._refuse(key, "must be true or false")
         return given
 
     def _needed(self, key: str, kind: type | None = None) -> Any:
-        """What the keys beside it make necessary: a number, or a value of this type."""
+        """A value that other keys require: a number, or a value of this type."""
         if key not in self._values:
-            raise ConfigError(f"{self._where}: lacks {key}, which the keys beside it ask for")
+            raise ConfigError(f"{self._where}: lacks {key}, which other keys require")
         given = self._values[key]
         if not (_is_number(given) if kind is None else isinstance(given, kind)):
             self._refuse(key, "must be a number" if kind is None else f"must be a {kind.__name__}")

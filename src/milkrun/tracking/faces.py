@@ -1,8 +1,8 @@
 """Faces of boxes in the camera's picture: where the camera stands, and which face is nearest in each pixel.
 
-Faces that look at the camera are clipped, projected and filled with their number and 1/depth where they are nearest;
-the ground that cars shade, or light at night, is numbered too. `camera.py` colours what stands there. Pixel (i, j) of a
-picture of F x F is the ray forward + u right + v up, u = ((2j+1)/F - 1) tan_h, v = (1 - (2i+1)/F) tan_v; depth is
+Faces towards the camera are clipped, projected and filled with their number and 1/depth where they are nearest (a
+z-buffer). Ground that cars shade, or light at night, is numbered too. `camera.py` colours the numbers. Pixel (i, j) of
+a picture of F x F is the ray forward + u right + v up, u = ((2j+1)/F - 1) tan_h, v = (1 - (2i+1)/F) tan_v; depth is
 measured along forward.
 """
 
@@ -34,9 +34,9 @@ from milkrun.tracking.tables import (
 )
 
 EYE, FORWARD, RIGHT, UP = 0, 3, 6, 9
-"""Where the scratch `cam` holds the camera's place and axes."""
+"""Indices of the camera's place and axes in the scratch `cam`."""
 SKY, GROUND, SHADED, LAMPLIT = -1, -2, -3, -4
-"""Numbers of pixels that show no face; the last two are ground that a car shades or its headlights light."""
+"""Numbers of pixels without a face; the last two are ground shaded by a car or lit by its headlights."""
 FACE_CORNERS = np.array([(1, 3, 7, 5), (2, 0, 4, 6), (3, 2, 6, 7), (0, 1, 5, 4), (4, 5, 7, 6), (0, 2, 3, 1)])
 """Faces +x -x +y -y +z -z of a box: their corners, counter-clockwise seen from outside; bits 0, 1, 2 of a corner's
 number say whether it is at the upper end of x, y, z."""
@@ -49,7 +49,7 @@ BEAM_NEAR, BEAM_FAR, BEAM_WIDER = 0.3, 9.0, 1.6
 
 @kernel
 def aim(w, x, y, z, yaw, pitch, roll):
-    """Puts the camera at a place: its axes into scratch. Roll > 0 leans it to its right."""
+    """Puts the camera at a place and writes its axes into scratch. Roll > 0 leans it to its right."""
     c, s, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     cr, sr = math.cos(roll), math.sin(roll)
     m = w.cam
@@ -61,7 +61,7 @@ def aim(w, x, y, z, yaw, pitch, roll):
 
 @kernel(inline=True)
 def along(m, axis, x, y, z):
-    """How far a vector reaches along an axis of the camera."""
+    """The component of a vector along an axis of the camera."""
     return x * m[axis] + y * m[axis + 1] + z * m[axis + 2]
 
 
@@ -70,7 +70,7 @@ def along(m, axis, x, y, z):
 
 @kernel
 def put_corner(w, k, x, y, z):
-    """Corner k of a polygon: a point of the world, seen from the camera. True if it lies before the near plane."""
+    """Writes corner k of a polygon, a point of the world, in camera axes. True: it lies before the near plane."""
     m = w.cam
     x, y, z = x - m[EYE], y - m[EYE + 1], z - m[EYE + 2]
     w.clipped[k, 0] = along(m, RIGHT, x, y, z)
@@ -81,8 +81,8 @@ def put_corner(w, k, x, y, z):
 
 @kernel
 def clip_near(w, n):
-    """Cuts off what of the polygon `clipped` lies before the near plane (Sutherland and Hodgman); its corners then."""
-    # Places 0 to 7 of `corner` hold the corners of the box, which its next faces still need.
+    """Clips the polygon `clipped` at the near plane (Sutherland and Hodgman); returns the number of its corners."""
+    # Entries 0 to 7 of `corner` are the corners of the box, which its next faces still need.
     for k in range(n):
         for a in range(3):
             w.corner[8 + k, a] = w.clipped[k, a]
@@ -105,10 +105,10 @@ def clip_near(w, n):
 
 @kernel
 def outline(w, n):
-    """Projects the polygon `clipped` (counter-clockwise) and writes for each line where it begins and ends, `left` and
-    `right`; returns its lines, first and end.
+    """Projects the polygon `clipped` (counter-clockwise) and writes its ends in each line into `left` and `right`.
 
-    A side that runs down the picture is a left one, since the polygon turns counter-clockwise; each takes one division.
+    Returns its first line and the line after its last. A side that runs down the picture is a left one, since the
+    polygon is counter-clockwise; each side takes one division.
     """
     half = 0.5 * w.F
     sx, sy = half / w.tan_h, half / w.tan_v
@@ -122,8 +122,8 @@ def outline(w, n):
     top, end = w.F, 0
     if most < 0.0 or least > w.F - 1.0:
         return top, end
-    # A side has the lines from its smaller y on and below its larger y. Left and right sides of a convex polygon share
-    # the first and the last corner, so both arrays are written in every line from `top` to `end`.
+    # A side has the lines from its smaller y up to but excluding its larger y. Left and right sides of a convex polygon
+    # share the first and the last corner, so both arrays are written in every line from `top` to `end`.
     x0, y0 = w.poly_x[n - 1], w.poly_y[n - 1]
     for k in range(n):
         x1, y1 = w.poly_x[k], w.poly_y[k]
@@ -143,10 +143,10 @@ def outline(w, n):
 
 @kernel
 def fill_face(w, n, face, q0, qx, qy):
-    """Where the polygon is nearer than what is there, writes 1/depth = q0 + qx j + qy i and the number of the face."""
+    """Writes 1/depth = q0 + qx j + qy i and the number of the face where the polygon is nearer than the z-buffer."""
     top, end = outline(w, n)
-    # Both arrays are written in every pixel, and `columns` holds the floats 0, 1, ...: without branch and conversion
-    # the inner loop is vectorised.
+    # Both arrays are written in every pixel, and `columns` holds the floats 0, 1, ..., so the inner loop has neither
+    # branch nor conversion and is vectorised.
     for i in range(top, end):
         q = q0 + qy * i
         for j in range(max(0, math.ceil(w.left[i])), min(w.F - 1, math.floor(w.right[i])) + 1):
@@ -158,8 +158,10 @@ def fill_face(w, n, face, q0, qx, qy):
 
 @kernel
 def mark_ground(w, n, mark):
-    """Numbers the ground that a polygon covers. Before any box is drawn: ground and sky alone are in the picture then,
-    and what is not below SKY is sky."""
+    """Writes `mark` into the ground pixels that a polygon covers.
+
+    It runs before any box is drawn, when the picture has ground and sky only: numbers that are not below SKY are sky.
+    """
     top, end = outline(w, n)
     for i in range(top, end):
         for j in range(max(0, math.ceil(w.left[i])), min(w.F - 1, math.floor(w.right[i])) + 1):
@@ -171,19 +173,19 @@ def mark_ground(w, n, mark):
 
 @kernel
 def draw_box(w, number, x, y, z, hx, hy, hz, c, s):
-    """Draws the faces of an upright box (yaw of cosine c, sine s) that look at the camera; False: out of sight."""
+    """Draws the faces of an upright box (yaw of cosine c, sine s) towards the camera; False: out of sight."""
     m = w.cam
     dx, dy, dz = x - m[EYE], y - m[EYE + 1], z - m[EYE + 2]
     right, up, ahead = along(m, RIGHT, dx, dy, dz), along(m, UP, dx, dy, dz), along(m, FORWARD, dx, dy, dz)
     radius2 = hx * hx + hy * hy + hz * hz
-    # How far the centre is beyond the side planes of the picture, measured across the camera; the planes lean, so the
-    # sphere about the box reaches sqrt(1 + tan^2) times its radius in that direction. Squares spare two roots a box.
+    # Distance of the centre beyond the side planes of the picture, measured across the camera. The planes are inclined,
+    # so the bounding sphere reaches sqrt(1 + tan^2) times its radius in that direction. Squares save two roots a box.
     beside, above = abs(right) - ahead * w.tan_h, abs(up) - ahead * w.tan_v
     if beside > 0.0 and beside * beside > radius2 * (1.0 + w.tan_h * w.tan_h):
         return False
     if above > 0.0 and above * above > radius2 * (1.0 + w.tan_v * w.tan_v):
         return False
-    # The box's half axes in the camera's, rows of `axes`; then the same test for the box instead of its sphere.
+    # The half axes of the box in camera axes, rows of `axes`; then the same test for the box instead of its sphere.
     for a in range(3):
         row = RIGHT + 3 * a if a < 2 else FORWARD
         w.axes[0, a] = hx * (c * m[row] + s * m[row + 1])
@@ -210,8 +212,10 @@ def draw_box(w, number, x, y, z, hx, hy, hz, c, s):
 
 @kernel
 def draw_faces(w, face, axis, half, eye, clips):
-    """Of the two faces across an axis of the box, numbers `face` and face + 1, draws the one that looks at the camera,
-    which is at `eye` on that axis."""
+    """Of the two faces across an axis of the box, numbers `face` and face + 1, draws the one towards the camera.
+
+    `eye`: coordinate of the camera on that axis.
+    """
     # A camera between the planes of the two faces sees neither.
     if not abs(eye) > half:
         return
@@ -233,7 +237,7 @@ def draw_faces(w, face, axis, half, eye, clips):
 
 @kernel
 def light_box(w, b, number, c, s, lamplit):
-    """Lit colours of the faces of a box whose own colours, walls and top, stand in `paint`."""
+    """Writes the lit colours of the faces of a box with the colours of walls and top in `paint`."""
     ambient = w.light[b, AMBIENT]
     for face in range(6):
         sign = 1.0 if face % 2 == 0 else -1.0
@@ -251,6 +255,7 @@ def light_box(w, b, number, c, s, lamplit):
 
 @kernel
 def draw_static_boxes(w, b, q):
+    """Draws and lights the static boxes in sight."""
     snow = w.weathers[w.weather_id[b], SNOW_TOP]
     for k in range(w.n_box[q]):
         c, s = w.box_cs[q, k, 0], w.box_cs[q, k, 1]
@@ -274,12 +279,12 @@ def draw_static_boxes(w, b, q):
 
 @kernel
 def out_of_sight(w, x, y, reach):
-    """Whether nothing within `reach` of a place on the ground can be in the picture: so it is with most cars."""
+    """Whether a place on the ground and its surroundings within `reach` are out of the picture, as most cars are."""
     dx, dy, dz = x - w.cam[EYE], y - w.cam[EYE + 1], -w.cam[EYE + 2]
     ahead = along(w.cam, FORWARD, dx, dy, dz)
     beside = abs(along(w.cam, RIGHT, dx, dy, dz)) - ahead * w.tan_h
     above = abs(along(w.cam, UP, dx, dy, dz)) - ahead * w.tan_v
-    # 1 + tan is more than the sqrt(1 + tan^2) of `draw_box`: who is near the border is left to it.
+    # 1 + tan exceeds the sqrt(1 + tan^2) of `draw_box`, which decides near the border.
     return ahead + reach < w.near or max(beside, above) > reach * (1.0 + max(w.tan_h, w.tan_v))
 
 
@@ -293,8 +298,10 @@ def cell_at(w, q, x, y):
 
 @kernel
 def draw_cars(w, b, q):
-    """Two boxes a vehicle: the body in its colour, the cabin of glass with a roof in that colour. Snow does not lie on
-    what drives: a target keeps its colour."""
+    """Draws two boxes for each vehicle: the body in its colour, and the cabin of glass with a roof in that colour.
+
+    No snow lies on vehicles, so a target keeps its colour.
+    """
     night = w.weather_id[b] == NIGHT
     for v in range(w.n_veh[b]):
         if w.cars[v, 3] == 0.0:
@@ -325,7 +332,7 @@ def draw_cars(w, b, q):
 
 @kernel
 def mark_cars(w, b):
-    """The shadow of every vehicle on the ground; at night what its headlights light."""
+    """Marks the shadow of every vehicle on the ground, or at night the ground lit by its headlights."""
     night = w.weather_id[b] == NIGHT
     for v in range(w.n_veh[b]):
         if w.cars[v, 3] == 0.0:
@@ -334,7 +341,7 @@ def mark_cars(w, b):
         x, y, yaw = w.cars[v, 0], w.cars[v, 1], w.cars[v, 2]
         length, width = 0.5 * w.kinds[kind, LENGTH], 0.5 * w.kinds[kind, WIDTH]
         height = FLOOR + w.kinds[kind, BODY] + w.kinds[kind, CABIN]
-        # A shadow is height times the cotangent of the sun's height long, which is less than height / SUN_Z.
+        # The length of a shadow is height times the cotangent of the sun's elevation, less than height / SUN_Z.
         if out_of_sight(w, x, y, length + width + max(height / w.light[b, SUN_Z], BEAM_FAR + BEAM_WIDER)):
             continue
         if night:

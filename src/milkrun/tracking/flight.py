@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import normal, row_stream
+from milkrun.tracking.config import FULL_SPEED
 from milkrun.tracking.reward_kernels import DEFAULT, DVAT, out_of_range, pay, reference
 from milkrun.tracking.sight import clearance, relate, report, wrap
 from milkrun.tracking.streams import WIND
 from milkrun.tracking.traffic import DT, drive
 
 CONTACT = 0.4
-"""Metres between the drone's centre and a solid, or the ground, below which it touches."""
+"""Distance in m from the drone's centre to a box or the ground below which it crashes."""
 CRASH, HEIGHT, DRIFT, SPEED, YAW_RATE, ATTITUDE, LOST, NAN, RANGE, TIME, TARGET_GONE, LINK_LOST = range(1, 13)
-"""Why an episode ends; those from TIME on truncate it. The lowest that holds is the reason."""
+"""Reasons of an end; those from TIME on truncate. The lowest that applies counts."""
 
 # -- one sim step -------------------------------------------------------------------------------------------
 
@@ -35,14 +38,14 @@ def filtered(w, b, k):
 
 
 @kernel
-def blow(w, b):
-    """Wind: drawn back to its mean, and pushed by gusts (an Ornstein-Uhlenbeck process)."""
+def update_wind(w, b):
+    """The wind, an Ornstein-Uhlenbeck process: it reverts to its mean and is pushed by gusts."""
     for k in range(2):
         w.wind[b, k] += (w.wind_mean[k] - w.wind[b, k]) * DT / w.wind_tau
     if w.wind_sigma > 0.0:
         s = row_stream(w, b, WIND)
-        # With this factor wind_sigma is the standard deviation in the long run; steps of DT instead of a continuous
-        # process add a share of DT / 4 tau to it.
+        # With this factor wind_sigma is the stationary standard deviation; the discrete steps add a share of DT / 4
+        # tau.
         gust = w.wind_sigma * math.sqrt(2.0 * DT / w.wind_tau)
         for k in range(2):
             w.wind[b, k] += gust * normal(s, 2 * w.sim_step[b] + k)
@@ -50,7 +53,7 @@ def blow(w, b):
 
 @kernel
 def move(w, b, k, commanded, carried):
-    """The drone along axis k: what its command does, and what wind adds to it."""
+    """Moves the drone along axis k: by its command, and by the wind."""
     velocity = commanded + carried
     w.cmd_pos[b, k] += commanded * DT
     w.pos[b, k] += velocity * DT
@@ -63,7 +66,7 @@ def fly(w, b):
     """One sim step of the drone."""
     c, s = math.cos(w.yaw[b]), math.sin(w.yaw[b])
     ahead, aside, up, turn = filtered(w, b, 0), filtered(w, b, 1), filtered(w, b, 2), filtered(w, b, 3)
-    blow(w, b)
+    update_wind(w, b)
     move(w, b, 0, c * ahead - s * aside, w.wind[b, 0])
     move(w, b, 1, s * ahead + c * aside, w.wind[b, 1])
     move(w, b, 2, up, 0.0)
@@ -72,14 +75,14 @@ def fly(w, b):
 
 
 @kernel
-def room(w, b, q, known):
-    """Metres to the nearest static box, or fewer where so few rule out contact.
+def free_distance(w, b, q, known):
+    """Distance to the nearest static box in m, or a lower bound that rules out contact.
 
-    `known` is what this gave a sim step ago: the drone has come nearer by no more than the way it flew, so most sim
-    steps need not look at the boxes.
+    `known` is the result of the previous sim step. The drone came nearer by no more than its path, so most sim steps
+    need no loop over the boxes.
     """
-    # The sum of the axes is no less than the way itself. 1e-6 is more than rounding, and than a given town's `tallest`
-    # may be off (NEAR in instances.py).
+    # The sum over the axes is no less than the path itself. 1e-6 exceeds rounding and the tolerance of a given town's
+    # `tallest` (NEAR in instances.py).
     left = known - (abs(w.vel[b, 0]) + abs(w.vel[b, 1]) + abs(w.vel[b, 2])) * DT
     z = w.pos[b, 2]
     if left > CONTACT + 1e-6:
@@ -91,7 +94,7 @@ def room(w, b, q, known):
 
 @kernel
 def physical_end(w, b, free):
-    """Why the motion of the drone ends the episode, 0 if it does not; `free` are the metres to the nearest box."""
+    """The reason by which the drone's motion ends the episode; 0: none. `free` is the distance to the nearest box."""
     z = w.pos[b, 2]
     w.crash[b] = z < CONTACT or free < CONTACT
     if w.crash[b]:
@@ -112,13 +115,13 @@ def physical_end(w, b, free):
 
 @kernel
 def other_end(w, b):
-    """Why an agent step that was flown to its end ends the episode, 0 if it does not."""
+    """The reason by which a completed agent step ends the episode; 0: none."""
     settled = w.sim_step[b] >= w.init_no_done
     if settled and w.lost_steps[b] > w.no_reward_done:
         return LOST
     if settled and w.reward_type == DVAT and w.as_published and out_of_range(w, b):
         return RANGE
-    # `i` counts this step only after it (core/launcher.py), where max_steps truncates the row: the reason is said here.
+    # The launcher increments `i` after the step and truncates by max_steps; the reason is set here.
     if w.sim_step[b] >= w.max_sim_steps or w.i[b] + 1 >= w.max_steps:
         return TIME
     return TARGET_GONE if settled and not w.veh_on[b, 0] else 0
@@ -126,7 +129,7 @@ def other_end(w, b):
 
 @kernel
 def end(w, b, reason):
-    """Flags of an end, and the reward that it adds."""
+    """Sets the flags of an end and adds its reward."""
     w.reason[b] = reason
     w.terminated[b] = 0 < reason < TIME
     w.truncated[b] = reason >= TIME
@@ -135,8 +138,8 @@ def end(w, b, reason):
 
 
 @kernel
-def remember(w, b, h):
-    """Puts what a picture of this moment needs into place h of `past`."""
+def store_past(w, b, h):
+    """Stores the poses that a picture of this moment needs at index h of `past`."""
     for k in range(3):
         w.past[b, h, k] = w.pos[b, k]
     w.past[b, h, 3] = w.yaw[b]
@@ -149,17 +152,17 @@ def remember(w, b, h):
 
 @kernel
 def push_past(w, b):
-    """The oldest moment goes, this one comes."""
+    """Drops the oldest moment of `past` and appends this one."""
     for h in range(1, w.H):
         for k in range(w.P):
             w.past[b, h - 1, k] = w.past[b, h, k]
     if w.H > 0:
-        remember(w, b, w.H - 1)
+        store_past(w, b, w.H - 1)
 
 
 @kernel
-def tell(w, b):
-    """CR, TSR and the kind of the target, for whoever reads info."""
+def publish(w, b):
+    """Updates the views CR, TSR and target_kind."""
     w.CR[b] = w.cr_sum[b]
     w.TSR[b] = w.tsr_sum[b] / w.most_steps
     w.target_kind[b] = w.veh_kind[b, 0]
@@ -167,9 +170,9 @@ def tell(w, b):
 
 @kernel
 def play(w, b):
-    """An agent step with the command that stands in `cmd`. A physical end cuts it short."""
+    """An agent step with the command in `cmd`. A physical end cuts it short."""
     q = w.instance_row[b]
-    # The room is no part of the state: it begins as 0, unknown, so a row that was saved and loaded plays on alike.
+    # The free distance is not part of the state: it begins as 0, unknown, so a loaded row plays on identically.
     reason, flown, free = 0, 0, 0.0
     while reason == 0 and flown < w.n_sub:
         fly(w, b)
@@ -177,7 +180,7 @@ def play(w, b):
         w.sim_step[b] += 1
         flown += 1
         relate(w, b, False)
-        free = room(w, b, q, free)
+        free = free_distance(w, b, q, free)
         reason = physical_end(w, b, free)
     w.agent_step[b] += 1
     report(w, b, q)
@@ -187,7 +190,7 @@ def play(w, b):
     w.cr_sum[b] += w.r_c[b]
     w.tsr_sum[b] += w.r_d[b]
     w.lost_steps[b] = w.lost_steps[b] + flown if w.r_c[b] <= w.cut_off else 0
-    tell(w, b)
+    publish(w, b)
     end(w, b, reason if reason > 0 else other_end(w, b))
     push_past(w, b)
 
@@ -201,8 +204,16 @@ def step(w, b, action):
 
 
 @kernel
+def step_velocity(w, b, action):
+    """An agent step with these velocities, as shares of full speed."""
+    for k in range(4):
+        w.cmd[b, k] = FULL_SPEED[k] * np.float64(action[k])
+    play(w, b)
+
+
+@kernel
 def idle(w, b, action):
-    """An illegal action flies as stop: time runs on, so traffic cannot be frozen."""
+    """An illegal action flies as stop. Time runs on, so that traffic cannot be frozen."""
     for k in range(4):
         w.cmd[b, k] = 0.0
     play(w, b)

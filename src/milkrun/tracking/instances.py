@@ -1,7 +1,7 @@
-"""What is read of towns that a caller gives: derived fields that were left out are made, and what cannot be is refused.
+"""Reads given towns: derived fields that are missing are computed, and invalid towns are refused.
 
-A town needs `node_xy` and `edge`; boxes, if there are any, `box_pos` and `box_half`. Arrays may be as short as the town
-needs. What follows from them comes from the generator's own kernels.
+A town needs `node_xy` and `edge`, and for boxes `box_pos` and `box_half`. Arrays may be as short as the town needs.
+Derived fields are computed by the kernels of the generator.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ BOXES = ("box_pos", "box_half", "box_yaw", "box_cs", "box_rgb", "box_kind")
 NODES = ("node_xy", "guarded")
 EDGES = ("edge", "edge_len", "edge_dir", "edge_cut", "edge_ways", "edge_next")
 COUNTED = {"n_box": BOXES, "n_node": NODES, "n_edge": EDGES}
-"""The fields of which only the first `n_...` entries mean something."""
+"""Fields of which only the first `n_...` entries are used."""
 SOURCES = ("n_node", "node_xy", "n_edge", "edge", "road_half", "n_box", "box_pos", "box_half", "box_yaw")
 DERIVED = ("guarded", "edge_len", "edge_dir", "edge_cut", "edge_ways", "edge_next", "box_cs", "tallest")
-"""What may be left out, since it follows from the sources."""
+"""Optional fields, which are derived from the sources."""
 NEAR = 1e-6
-"""How far numbers may be off that follow from others."""
+"""Tolerance of given derived numbers."""
 GREY = 150
-"""Colour of boxes that were given none."""
+"""Default colour of boxes."""
 
 
-# -- what was left out -------------------------------------------------------------------------------------------
+# -- missing fields ----------------------------------------------------------------------------------------------
 
 
 def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Whole instances of what was given; nothing that was given is changed."""
+    """Completes the given fields to whole instances; given values are not changed."""
     if any(name not in world.fields for name in values):
-        return values  # refused by its name
+        return values  # the caller refuses unknown names
     for name in ("node_xy", "edge"):
         if name not in values:
             raise ShapeError(f"the instance lacks {name!r}")
@@ -58,7 +58,7 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
             raise ShapeError(f"{name} must be {rows} integers, one a row")
     values.setdefault("scene_id", np.full(rows, tables.SCENES.index(world.config.scenes[0])))
     values.setdefault("n_box", np.zeros(rows, np.int64))
-    # Clipped for the look into the table alone: a scene that is none is refused later, by its bounds.
+    # Clipped for the table lookup only; an invalid scene is refused later by its bounds.
     scene = np.clip(values["scene_id"], 0, len(tables.SCENES) - 1)
     built = np.arange(world.sizes["K"]) < _column(values["n_box"])
     values = {
@@ -78,7 +78,7 @@ def arrange_towns(world: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filled(f: Field, array: np.ndarray, sizes: dict[str, int]) -> np.ndarray:
-    """The entries that were given, and zeros behind them."""
+    """The given entries, padded with zeros."""
     most, *rest = f.shape(sizes)
     if array.ndim != len(rest) + 2 or list(array.shape[2:]) != rest or array.shape[1] > most:
         expected = ", ".join(["rows", f"up to {most}", *map(str, rest)])
@@ -89,7 +89,7 @@ def _filled(f: Field, array: np.ndarray, sizes: dict[str, int]) -> np.ndarray:
 
 
 def _counts(values: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The counts that were left out: as many as there are entries."""
+    """Missing counts: the numbers of entries."""
     return {
         count: np.full(len(values[names[0]]), values[names[0]].shape[1])
         for count, names in COUNTED.items()
@@ -98,7 +98,7 @@ def _counts(values: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _derived(world: Any, values: dict[str, Any], rows: int) -> dict[str, np.ndarray]:
-    """What follows from nodes, edges and boxes, by the kernels that draw towns, in a world of its own."""
+    """Fields derived from nodes, edges and boxes, computed by the generator's kernels in a temporary world."""
     sketch = type(world)(rows, config=world.config, threads=1)
     for name in SOURCES:
         f, array = world.fields[name], values[name]
@@ -107,7 +107,7 @@ def _derived(world: Any, values: dict[str, Any], rows: int) -> dict[str, np.ndar
             raise ShapeError(f"{name} must be {f.dtype.name} {expected}, not {array.dtype} {array.shape}")
         check_values(f, array, world.sizes)
         getattr(sketch, name)[...] = array
-    # Kernels do not check an index: what points nowhere is refused before they follow it.
+    # Kernels do not check indices, so invalid ones are refused first.
     _check_ends(world, {name: getattr(sketch, name) for name in SOURCES})
     sketch.map_rows(derive)
     return {name: getattr(sketch, name) for name in DERIVED}
@@ -127,11 +127,11 @@ def derive(w, b, x, y):
     return 0
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------
+# -- validation --------------------------------------------------------------------------------------------------
 
 
 def check_towns(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Raises BadInstance for the first row, field and value that no town can have."""
+    """Validates towns; raises BadInstance with the first wrong row, field and value."""
     _check_ends(world, arrays)
     _check_roads(arrays)
     _check_boxes(arrays)
@@ -146,7 +146,7 @@ def check_towns(world: Any, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _check_ends(world: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Roads are pairs of edges that lead back and forth between two of the nodes."""
+    """Validates that roads are pairs of opposite edges between two nodes."""
     n_edge, edge = arrays["n_edge"], arrays["edge"]
     refuse_where("n_edge", n_edge, n_edge < 2, "a town needs a road: two edges")
     refuse_where("n_edge", n_edge, n_edge % 2 > 0, "must be even: edges 2k and 2k + 1 are the two ways of a road")
@@ -164,7 +164,7 @@ def _check_ends(world: Any, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _check_roads(arrays: dict[str, np.ndarray]) -> None:
-    """Lengths and directions are those of the edges, zones fit, and successors leave from where an edge ends."""
+    """Validates lengths, directions, zones and successors of edges."""
     edge, length, n_edge = arrays["edge"], arrays["edge_len"], arrays["n_edge"]
     used = np.arange(edge.shape[1]) < _column(n_edge)
     refuse_where("road_half", arrays["road_half"], ~(arrays["road_half"] > 0), "must be above 0")
@@ -177,7 +177,7 @@ def _check_roads(arrays: dict[str, np.ndarray]) -> None:
     off = abs(arrays["edge_dir"] * length[:, :, None] - way) > NEAR * (1 + far[:, :, None])
     refuse_where("edge_dir", arrays["edge_dir"], used[:, :, None] & off, "must be the unit vector along the edge")
     cut = arrays["edge_cut"]
-    # Subtracted as `straight` does: rounding may not leave less than nothing between zones that fill their edge.
+    # Subtracted in the order of `straight`, so that rounding cannot make its result negative.
     long = used & (length - cut[:, :, 0] - cut[:, :, 1] < 0)
     refuse_where("edge_cut", cut, long[:, :, None] & (cut > 0), "both zones together are longer than the edge")
     ways, following = arrays["edge_ways"], arrays["edge_next"]
@@ -191,7 +191,7 @@ def _check_roads(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _check_boxes(arrays: dict[str, np.ndarray]) -> None:
-    """Boxes have sizes; what was worked out of them is right."""
+    """Validates sizes and derived fields of boxes."""
     half, cs, yaw, tallest = (arrays[name] for name in ("box_half", "box_cs", "box_yaw", "tallest"))
     built = np.arange(half.shape[1]) < _column(arrays["n_box"])
     refuse_where("box_half", half, built[:, :, None] & ~(half > 0), "must be above 0")

@@ -1,6 +1,6 @@
-"""What is seen when somebody looks: the camera's picture or the last few of them, the drone's own motion, the lidar.
+"""Observations on demand: the camera's picture or the last few of them, the drone's own motion, the lidar.
 
-All of it is a pure function of a row's town and state, so looking often, seldom or never changes nothing.
+All are pure functions of a row's town and state, so observing has no effect on play.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from milkrun.tracking.faces import aim
 from milkrun.tracking.tables import BODY, CABIN, CABIN_SHARE, FLOOR, LENGTH, WIDTH
 
 POSE = 5
-"""Numbers of `past` before the vehicles: place, yaw, agent step."""
+"""Entries of `past` before the vehicles: place, yaw, agent step."""
 POINT = 5
-"""Numbers of a lidar point."""
+"""Entries of a lidar point."""
 
 
 @kernel
-def look(w, b):
-    """The picture of now."""
+def render_now(w, b):
+    """The current picture."""
     for v in range(w.n_veh[b]):
         for a in range(3):
             w.cars[v, a] = w.veh_pose[b, v, a]
@@ -33,8 +33,8 @@ def look(w, b):
 
 
 @kernel
-def look_back(w, b, h):
-    """Picture h of the last ones, as it was."""
+def render_past(w, b, h):
+    """Picture h of the last ones, from the stored poses."""
     for v in range(w.n_veh[b]):
         for a in range(4):
             w.cars[v, a] = w.past[b, h, POSE + 4 * v + a]
@@ -43,7 +43,7 @@ def look_back(w, b, h):
 
 
 @kernel
-def tell_motion(w, b):
+def write_motion(w, b):
     """The drone's own motion: place, velocity, acceleration, turn, attitude as a quaternion and as angles."""
     for a in range(3):
         w.other_state[b, a] = w.pos[b, a]
@@ -62,7 +62,7 @@ def tell_motion(w, b):
 
 @kernel
 def add_target(w, n, x, y, hx, hy, c, s):
-    """Something that lidar rays may meet, as seen from the drone in the axes of the box: entry n of `targets`."""
+    """Writes entry n of `targets`, a box that lidar rays may hit, with its offset from the drone in the box's axes."""
     w.targets[n, 0] = c * x + s * y
     w.targets[n, 1] = c * y - s * x
     w.targets[n, 2] = hx
@@ -80,7 +80,7 @@ def find_targets(w, b):
     for k in range(w.n_box[q]):
         dx, dy = w.box_pos[q, k, 0] - x, w.box_pos[q, k, 1] - y
         hx, hy = w.box_half[q, k, 0], w.box_half[q, k, 1]
-        # hx + hy is more than half the diagonal, so no corner within range is left out.
+        # hx + hy exceeds half the diagonal, so no corner within range is missed.
         reach = hx + hy + w.lidar_range[1]
         if abs(z - w.box_pos[q, k, 2]) <= w.box_half[q, k, 2] and dx * dx + dy * dy < reach * reach:
             n = add_target(w, n, dx, dy, hx, hy, w.box_cs[q, k, 0], w.box_cs[q, k, 1])
@@ -98,7 +98,7 @@ def find_targets(w, b):
 
 @kernel
 def meet(w, n, dx, dy, most):
-    """How far a horizontal ray flies until it enters target n, if that is within range and nearer than `most`."""
+    """Distance at which a horizontal ray enters target n, if within range and below `most`; else `most`."""
     c, s = w.targets[n, 4], w.targets[n, 5]
     enters, leaves = -most, most
     for axis in range(2):
@@ -109,18 +109,18 @@ def meet(w, n, dx, dy, most):
             enters, leaves = max(enters, min(first, last)), min(leaves, max(first, last))
         elif abs(at) > half:
             return most
-    # From inside a box the ray would have entered it behind the drone: `enters` is negative and there is no hit.
+    # From inside a box `enters` is negative, so there is no hit.
     return enters if enters <= leaves and enters >= w.lidar_range[0] else most
 
 
 @kernel
 def sweep_lidar(w, b):
-    """Points round the drone at its height, the first straight ahead, counter-clockwise; zeros where nothing is met."""
+    """Points round the drone at its height, the first straight ahead, counter-clockwise; zeros without a hit."""
     found, points = find_targets(w, b), w.L5 // POINT
     for p in range(points):
         turn = 2.0 * math.pi * p / points
         dx, dy = math.cos(w.yaw[b] + turn), math.sin(w.yaw[b] + turn)
-        # The next number above the range: what is hit at the very end of it counts.
+        # The next float above the range, so that a hit at exactly the range counts.
         beyond = np.nextafter(w.lidar_range[1], np.inf)
         most = beyond
         for n in range(found):
@@ -135,11 +135,12 @@ def sweep_lidar(w, b):
 
 @kernel
 def observe(w, b):
+    """All observations that the options enable."""
     if w.side > 0:
-        look(w, b)
+        render_now(w, b)
     for h in range(w.H):
-        look_back(w, b, h)
+        render_past(w, b, h)
     if w.other > 0:
-        tell_motion(w, b)
+        write_motion(w, b)
     if w.L5 > 0:
         sweep_lidar(w, b)

@@ -1,7 +1,7 @@
-"""Pictures for people: a row as its camera sees it beside the town from above, and a sheet of all scenes and weathers.
+"""Pictures for people: a row's camera picture with the town from above, and a sheet of all scenes and weathers.
 
-The town from above is the row's scene; only in it stand what people need besides: the target outlined, and the window
-on the ground that the reward looks at.
+The town from above is the row's scene. It adds an outline of the target, and the window on the ground that the reward
+depends on.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from milkrun.render.canvas import PAPER, Canvas
 from milkrun.render.scene import Scene, colours
 from milkrun.tracking import tables
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.rendering import SIZES, look, row_alone, shot
+from milkrun.tracking.rendering import SIZES, shot, single_row, take_picture
 from milkrun.tracking.world import Tracking
 
 Array = NDArray[Any]
 SIDE = 512
 BOX_COLOURS = {0: "muted", 1: "muted", 2: 8, 3: 9, 4: "grid", 5: "grid", 6: 7, 7: 4, 8: "muted"}
-"""Of boxes by `box_kind`, where a picture has no more than the colours of a scene."""
-BURIED = 50.0  # m below the ground: where a vehicle is put that has left the town
-STEEPEST = 1.5  # rad that the camera may look down at a start
-SHADE = 0.62  # what a shadow leaves of the colour of the ground
+"""Colours of boxes in a scene, by `box_kind`."""
+BURIED = 50.0  # m below the ground, for vehicles that have left the town
+STEEPEST = 1.5  # rad, the largest pitch of a start
+SHADE = 0.62  # brightness of ground in a shadow
 
 
 def render(world: Any, row: int, path: Array | None = None) -> Array:
-    """The camera's picture beside the view from above, uint8 (512, 1024, 3), with the way that the drone has come:
-    `path` (n, 2) are the places where it was."""
+    """The camera's picture, and at its right the view from above, uint8 (512, 1024, 3).
+
+    `path` (n, 2): earlier places of the drone, drawn as a line.
+    """
     above = Canvas(SIDE, SIDE)
     world.draw(row, above)
     if path is not None and len(path) > 1:
@@ -45,7 +47,7 @@ def render(world: Any, row: int, path: Array | None = None) -> Array:
 
 
 def scene(world: Any, row: int) -> Scene:
-    """The town as boxes, its traffic and the drone in space, beside them what the camera sees."""
+    """The town as boxes, its traffic and the drone in space, and the camera's picture."""
     q, n = world.instance_row[row], max(1, int(world.n_veh[row]))
     boxes, reach, (x, y, z) = int(world.n_box[q]), world.config.half_extent, world.pos[row].tolist()
     s = Scene((-reach, -reach, 0), (reach, reach, max(60.0, z + 1)))
@@ -81,12 +83,12 @@ def scene(world: Any, row: int) -> Scene:
     s.gauge("target hidden", unseen, 1.0)
     s.figure("CR", world.CR[row])
     s.figure("height", z)
-    _tell(world, row, s)
+    _annotate(world, row, s)
     return s
 
 
-def _tell(world: Any, row: int, s: Scene) -> None:
-    """What the reward looks at, how it goes, and what the colours mean."""
+def _annotate(world: Any, row: int, s: Scene) -> None:
+    """Adds the window of the reward, a caption and a legend."""
     corners, town = view_window(world, row), tables.SCENES[world.scene_id[world.instance_row[row]]]
     for k in range(4):
         s.line(f"view, side {k}", corners[k - 1], corners[k], colour="open")
@@ -107,10 +109,10 @@ def _tell(world: Any, row: int, s: Scene) -> None:
 
 
 def is_hidden(world: Any, row: int) -> bool:
-    """Whether a static box hides the target, which the reward ignores unless `occlusion` says "zero"."""
+    """Whether a static box hides the target, which the reward ignores unless `occlusion` is "zero"."""
     if world.visible[row]:
         return False
-    # A target out of the picture is not visible either, and not hidden.
+    # A target out of the picture is not visible, but not hidden either.
     (ahead, aside), height = world.rel[row, :2].tolist(), float(world.pos[row, 2])
     sine, cosine = math.sin(world.pitch[row]), math.cos(world.pitch[row])
     depth, up = cosine * ahead + sine * height, sine * ahead - cosine * height
@@ -121,7 +123,7 @@ def ground(world: Any, row: int) -> Array:
     """The cells of the ground by daylight, uint8 (G, G, 3), y first."""
     cell = np.arange(256)
     light = (0.94 + 0.04 * (cell >> 4 & 3)) * np.where(cell & tables.SHADOW_BIT, SHADE, 1.0)
-    # Light may exceed 1 and jitter brightens the palette, so white marks would pass 255.
+    # Light may exceed 1 and jitter brightens the palette, so white marks would exceed 255.
     table = np.minimum(light[:, None] * world.palette[row, cell & 15], 255).astype(np.uint8)
     return table[world.ground[world.instance_row[row]]]
 
@@ -133,7 +135,7 @@ def _turned(yaw: Array) -> Array:
 
 
 def view_window(world: Any, row: int) -> Array:
-    """The corners of the window on the ground: where rays through the corners of the middle of the picture meet it."""
+    """The corners of the window on the ground, where the rays through its corners in the picture meet it."""
     c, yaw, pitch = world.config, world.yaw[row], world.pitch[row]
     corners = []
     for right, up in ((-1, 1), (1, 1), (1, -1), (-1, -1)):
@@ -146,8 +148,10 @@ def view_window(world: Any, row: int) -> Array:
 
 
 def contact_sheet(size: int = 84, seed: int = 106, gap: int = 4) -> Array:
-    """Every scene (down) in every weather (across), uint8 RGB: what the agent sees at the start, three times enlarged,
-    and beside it the same moment from behind and above."""
+    """Every scene (down) in every weather (across), uint8 RGB.
+
+    Each has the agent's picture at the start, enlarged three times, and at its right the same moment from behind.
+    """
     side = 3 * size
     columns, rows = len(tables.WEATHERS), len(tables.SCENES)
     sheet = np.full((rows * (side + gap) + gap, columns * (2 * side + gap) + gap, 3), 255, np.uint8)
@@ -163,14 +167,14 @@ def contact_sheet(size: int = 84, seed: int = 106, gap: int = 4) -> Array:
 
 def from_behind(world: Any, row: int, size: int, height: float = 45.0, pitch: float = 0.75) -> Array:
     """A wider picture with the target in its middle; `size` is 16 to 512."""
-    # The steepest start there is: under a wide view a square picture at the row's own might reach the horizon, which
-    # the configuration refuses. Nothing starts here.
-    one = row_alone(world, row, size=size, supersample=2, camera_px=(1, 1), start_pitch=(STEEPEST, STEEPEST))
+    # The configuration refuses a start pitch whose picture reaches the horizon. This picture is square and may be
+    # wider, so the steepest start is declared; no episode starts here.
+    one = single_row(world, row, size=size, supersample=2, camera_px=(1, 1), start_pitch=(STEEPEST, STEEPEST))
     x, y, _ = world.veh_pose[row, 0]
     back, yaw = height / math.tan(pitch), world.yaw[row]
     one.pos[0] = x - back * math.cos(yaw), y - back * math.sin(yaw), height
     one.pitch[0] = pitch
-    return to_rgb(look(one)[0])
+    return to_rgb(take_picture(one)[0])
 
 
 def _start(config: TrackingConfig, seed: int) -> Any:
@@ -180,10 +184,10 @@ def _start(config: TrackingConfig, seed: int) -> Any:
 
 
 def to_rgb(image: Array) -> Array:
-    """An image of the world, channel first, as people's tools have it, also from grey."""
+    """An image of the world (channel first, RGB or grey) as RGB, channel last."""
     return np.repeat(image, 3 // len(image), axis=0).transpose(1, 2, 0)
 
 
 def enlarged(pixels: Array, times: int) -> Array:
-    """Every pixel a square of so many."""
+    """Enlarges each pixel to a square of `times` pixels a side."""
     return pixels.repeat(times, axis=0).repeat(times, axis=1)

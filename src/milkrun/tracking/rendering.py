@@ -1,7 +1,7 @@
 """Pictures outside of play: of any boxes from any pose (`render`), and of a row at any size (`shot`).
 
-Both fill a world of one row and look at it, so they run the very code that makes observations. Beside the image they
-give what it shows: the number of the face in each pixel, and its depth.
+Both fill a world of one row and observe it, so they run the same code as observations. With the image they return the
+number of the face and the depth of each pixel.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Shot = tuple[Array, Array, Array]
 SKY, GROUND = -1, -2
 SIZES = 16, 512
 EXTENT = 120.0
-"""Half the side of the ground that is given to `render`, m."""
+"""Half the side of the ground of `render`, m."""
 CELLS = 24, 960
 GREY = 160
 LIGHTS = np.array([(0, 1e6), (0, 1), (-1, 1), (-1, 1), (-1, 1), (0, 1e6), (0, 1e6), (0, 1)])
-"""What the numbers of `light` may be: gain, ambient, sun xyz, fog beta, noise sigma, share of flakes."""
+"""Bounds of `light`: gain, ambient, sun xyz, fog beta, noise sigma, share of flakes."""
 
 
 def render(
@@ -47,12 +47,12 @@ def render(
     size: int = 84,
     noise: bool = False,
 ) -> Shot:
-    """The picture that a camera at `pos` takes, turned left by `yaw`, down by `pitch`, and about its axis by `roll`.
+    """The picture of a camera at `pos`, turned left by `yaw`, down by `pitch`, and about its axis by `roll`.
 
     `boxes`: arrays by name: `pos` and `half` (n, 3); if wanted `yaw` (n,), `rgb` uint8 (n, 3), or (n, 2, 3) for walls
     and top, `kind` (n,): 1 has windows, see `box_kind`. `ground`: uint8 (G, G) as the field of the same name, y first,
-    24..960 cells a side, which cover 240 m; None: all of material 0. `light`: a weather, or by name `weather` (its
-    number) and what else differs from it: the fields `light` (8,), `sky` (3,), `palette` (16, 3).
+    24..960 cells a side, which cover 240 m; None: material 0 everywhere. `light`: a weather, or a mapping with
+    `weather` (its number) and optional overrides of the fields `light` (8,), `sky` (3,), `palette` (16, 3).
     """
     size = _whole("size", size, *SIZES)
     cells = np.zeros((480, 480), np.uint8) if ground is None else _ground(ground)
@@ -76,16 +76,18 @@ def render(
     world.pos[0] = _numbers("pos", pos, (3,), REACH)
     for name, angle in (("yaw", yaw), ("pitch", pitch), ("roll", roll)):
         getattr(world, name)[0] = _numbers(name, angle, ())
-    return look(world)
+    return take_picture(world)
 
 
 def shot(world: Tracking, row: int = 0, size: int | None = None, supersample: int = 1) -> Shot:
     """The picture of a row at another size; 2 for `supersample` takes the mean of 2 x 2 samples a pixel."""
-    return look(row_alone(world, row, size=world.config.size if size is None else size, supersample=supersample))
+    return take_picture(
+        single_row(world, row, size=world.config.size if size is None else size, supersample=supersample)
+    )
 
 
 def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
-    """The fields of a weather in the middle of its law, without any chance: light, sky, palette, weather_id."""
+    """The fields of a weather at the middle of its law, not random: light, sky, palette, weather_id."""
     if name not in tables.WEATHERS:
         raise BadInstance(f"light: {shown(name)}: must be of {', '.join(tables.WEATHERS)}, or a mapping")
     law = tables.WEATHER_LAWS[tables.WEATHERS.index(name)]
@@ -111,16 +113,15 @@ def weather(name: str, scene: str = "citystreet") -> dict[str, Array]:
     }
 
 
-# -- the world that is looked at ------------------------------------------------------------------------------------
+# -- the world of one row -------------------------------------------------------------------------------------------
 
 
 _alone: WeakKeyDictionary[Tracking, dict[str, Tracking]] = WeakKeyDictionary()
-"""The worlds of one row that were made of a world, by their options: making one takes longer than a picture."""
+"""Cache of worlds of one row by world and options, since making one takes longer than a picture."""
 
 
-def row_alone(world: Tracking, row: int, **options: Any) -> Any:
-    """A world of one row that is a copy of this one, with other options for its picture; the next call with the same
-    options writes into it again."""
+def single_row(world: Tracking, row: int, **options: Any) -> Any:
+    """A world of one row with a copy of `row` and other picture options; the next call with these options reuses it."""
     (row,) = world._rows([row])
     _whole("size", options.get("size", world.config.size), *SIZES)
     made = _alone.setdefault(world, {})
@@ -138,8 +139,8 @@ def row_alone(world: Tracking, row: int, **options: Any) -> Any:
     return one
 
 
-def look(one: Any) -> Shot:
-    """What a world of one row sees."""
+def take_picture(one: Any) -> Shot:
+    """The picture of a world of one row."""
     one.observe()
     ids, near = one.ids[0].copy(), one.depth_inv[0]
     ids[ids < GROUND] = GROUND  # shaded or lit by a car
@@ -147,7 +148,7 @@ def look(one: Any) -> Shot:
         return one.image[0].copy(), ids, np.float32(1) / near
 
 
-# -- what is given --------------------------------------------------------------------------------------------------
+# -- validation -----------------------------------------------------------------------------------------------------
 
 
 def _refuse(field: str, value: Any, rule: str, row: int | None = None) -> None:

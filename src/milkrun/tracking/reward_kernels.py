@@ -1,5 +1,6 @@
-"""What an agent step pays: the default reward, E2E and D-VAT, from the RewardParams, the reference distance and the
-command. `rewards.py` has the same as plain functions.
+"""The reward of an agent step: default, E2E and D-VAT, from the RewardParams, the reference distance and the command.
+
+`rewards.py` has the same formulas as plain functions.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import math
 from milkrun.core.kernels import kernel
 
 DEFAULT, E2E, DVAT = 0, 1, 2
-"""What `reward_type` may be."""
+"""Values of `reward_type`."""
 E2E_REACH = 9.0
-"""E2E: metres off the reference place that cost 1."""
+"""E2E: deviation from the reference place, in m, that costs 1."""
 DVAT_COST = 0.4
-"""D-VAT as published: what speed and command cost at most, each."""
+"""D-VAT as published: the largest cost of speed, and of the command."""
 DVAT_CRASH = -10.0
 DVAT_NEAR, DVAT_FAR = 0.6, 6.0
 """D-VAT as published: the distances that end an episode, in reference distances."""
@@ -23,7 +24,7 @@ FULL_SPEED, FULL_TURN = 40.0, 2.0
 
 @kernel
 def pay(w, b):
-    """The reward of this step; `report` comes before it."""
+    """The reward of this step; requires `report`."""
     if w.reward_type == E2E:
         reward = e2e(w, b)
     elif w.reward_type == DVAT:

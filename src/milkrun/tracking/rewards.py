@@ -1,8 +1,7 @@
 """The rewards of the tracking world as plain numpy functions of the 60 RewardParams.
 
-For whoever has the numbers but not the world: the client of a foreign simulator, an analysis, a test. `params` is an
-array (..., 60), one line a moment; results have the shape (...). `reward_kernels.py` computes the same inside the
-world, compiled.
+They need no world, so clients of foreign simulators, analyses and tests can use them. `params` is an array (..., 60),
+one line a moment; results have the shape (...). `reward_kernels.py` has the compiled versions.
 
 | entries of `params` | meaning |
 |---|---|
@@ -30,9 +29,9 @@ CODED, PUBLISHED = "as_coded", "as_published"
 
 
 def gauge(params: ArrayLike, *, view_range: float = 0.7) -> Floats:
-    """By how much the window must grow about its middle to reach the target, on the ground; below 1: it is inside.
+    """The factor by which the window must grow about its middle to reach the target, on the ground; below 1: inside.
 
-    The window is the picture shrunk to `view_range` about its centre, and what it shows of the ground a quadrilateral.
+    The window is the picture shrunk to `view_range` about its centre; on the ground it is a quadrilateral.
     """
     p = _params(params)
     pose = p[..., 7:23].reshape(*p.shape[:-1], 4, 4)
@@ -57,8 +56,10 @@ def scores(
     occlusion: str = "ignore",
     visible: ArrayLike = True,
 ) -> tuple[Floats, Floats]:
-    """r_c, 1 in the middle of the window and falling to 0 at its edge, and r_d, 1 inside. With `occlusion="zero"` both
-    are 0 where the target is not `visible`."""
+    """r_c, which falls from 1 in the middle of the window to 0 at its edge, and r_d, 1 inside.
+
+    With `occlusion="zero"` both are 0 where the target is not `visible`.
+    """
     x = gauge(params, view_range=view_range)
     inside = x < 1
     if occlusion == "zero":
@@ -89,8 +90,10 @@ def distance(
     distance_scale: float = 0.01,
     scale: float = 1.0,
 ) -> Floats:
-    """The default reward of `reward_kind="distance"`: by the metres from the middle of the image to the target, on the
-    ground; 0 on a crash."""
+    """The default reward of `reward_kind="distance"`, 0 on a crash.
+
+    It falls with the metres on the ground from the middle of the image to the target.
+    """
     p = _params(params)
     off = np.hypot(p[..., 42] - p[..., 39], p[..., 43] - p[..., 40])
     near = (off < distance_range).astype(np.float64)
@@ -99,8 +102,10 @@ def distance(
 
 
 def e2e(params: ArrayLike, d_ref: ArrayLike, *, constants: str = CODED, scale: float = 1.0) -> Floats:
-    """Luo et al. 2018: the target ahead at the distance `d_ref`, headed as the drone; -1 on a crash. As coded the
-    reward is clipped to -1..1."""
+    """Luo et al. 2018: the target ahead at the distance `d_ref`, headed as the drone; -1 on a crash.
+
+    As coded the reward is clipped to -1..1.
+    """
     p = _params(params)
     off = np.hypot(p[..., 49] - np.asarray(d_ref, np.float64), p[..., 50])
     paid = 1 - (off / 9 + 2 / p[..., 2] * np.abs(p[..., 48]))
@@ -119,8 +124,8 @@ def dvat(
 ) -> Floats:
     """Dionigi et al. 2024: the target at the distance `d_ref` in the middle of the picture; -10 on a crash.
 
-    As published it is seen along the optical axis, relative speed and the command `cmd` (..., 4: vx, vy, vz, wz) cost
-    up to 0.4 each, and a target `out_of_range` gives -10.
+    As published distances are along the optical axis, relative speed and the command `cmd` (..., 4: vx, vy, vz, wz)
+    cost up to 0.4 each, and a target `out_of_range` gives -10.
     """
     p, d, u = _params(params), np.asarray(d_ref, np.float64), np.asarray(cmd, np.float64)
     lost = _crash(p)
@@ -166,7 +171,7 @@ def _crash(params: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _on_ground(pose: Floats, left: Any, up: Any) -> Floats:
-    """Where the ray through a point of the picture, in tangents of its angles, meets the ground."""
+    """Where the ray through a point of the picture, given by the tangents of its angles, meets the ground."""
     ray = pose[..., :3, 0] + left[..., None] * pose[..., :3, 1] + up[..., None] * pose[..., :3, 2]
     return pose[..., :2, 3] - ray[..., :2] * (pose[..., 2, 3] / ray[..., 2])[..., None]
 

@@ -17,8 +17,8 @@ def span(px, py, n, y):
     x0, y0 = px[n - 1], py[n - 1]
     for k in range(n):
         x1, y1 = px[k], py[k]
-        # A corner on the line counts as below it for both of its sides: so the line cuts two sides or none, and no side
-        # that it cuts is level, which would divide by 0.
+        # A corner on the line counts as below it, so the line cuts two sides or none, and never a level one, which
+        # would divide by 0.
         if (y0 <= y) != (y1 <= y):
             x = x0 + (y - y0) * (x1 - x0) / (y1 - y0)
             lo = min(lo, x)
@@ -35,7 +35,7 @@ def put_rectangle(w, x, y, yaw, hx, hy):
 
 @kernel
 def put_turned(w, x, y, c, s, hx, hy):
-    """The same by the cosine and sine of the yaw: exact along the axes, where cos(pi/2) is not 0."""
+    """`put_rectangle` by the cosine and sine of the yaw: exact along the axes, where cos(pi/2) is not 0."""
     for k in range(4):
         ahead = hx if k == 0 or k == 3 else -hx
         aside = hy if k < 2 else -hy
@@ -48,8 +48,8 @@ def put_turned(w, x, y, c, s, hx, hy):
 def sweep(w, n, dx0, dy0, dx1, dy1):
     """The hull of the polygon poly_* (n corners, counter-clockwise) moved by d0 and by d1, into hull_*; its corners.
 
-    Corners between two sides that face the way of d1 - d0 move by d1, between two others by d0; where a side that
-    faces it meets one that does not, both copies are corners. A hull of n + 2, or of n where the two moves are equal.
+    Corners between two sides that face d1 - d0 move by d1, between two that do not by d0, between one of each by both.
+    So the hull has n + 2 corners, or n where the two moves are equal.
     """
     ex, ey = dx1 - dx0, dy1 - dy0
     m = 0

@@ -1,7 +1,6 @@
-"""What the drone is near to, and what its camera sees of the target.
+"""Geometry of drone, boxes and target: distances, lines of sight, the gauge of the window on the ground, RewardParams.
 
-Distances to static boxes, lines of sight, the gauge of the window on the ground, and the 60 numbers (RewardParams) of
-which every reward is made.
+Every reward is computed from the 60 RewardParams.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def hidden(w, q, x0, y0, z0, x1, y1, z1):
     length2 = ex * ex + ey * ey
     for k in range(w.n_box[q]):
         ox, oy = x0 - w.box_pos[q, k, 0], y0 - w.box_pos[q, k, 1]
-        # Most boxes are far beside the line, seen from above: the sum of two half sizes is more than the diagonal.
+        # Most boxes are far from the line, seen from above: the sum of the half sizes exceeds half the diagonal.
         beside = ex * oy - ey * ox
         reach = w.box_half[q, k, 0] + w.box_half[q, k, 1]
         if beside * beside <= reach * reach * length2:
@@ -69,7 +68,7 @@ def hidden(w, q, x0, y0, z0, x1, y1, z1):
 def slab(start, way, half, first, last):
     """The part of a line, from share `first` to share `last` of its way, that lies within +-half along one axis."""
     if abs(way) < 1e-12:
-        # (1, 0) is an empty part, and stays empty in the next slab: `first` only grows and `last` only falls.
+        # (1, 0) is an empty part and stays empty, since `first` only grows and `last` only falls.
         return (first, last) if abs(start) <= half else (1.0, 0.0)
     enter, leave = (-half - start) / way, (half - start) / way
     return max(first, min(enter, leave)), min(last, max(enter, leave))
@@ -80,26 +79,26 @@ def slab(start, way, half, first, last):
 
 @kernel
 def gauge(w, x, y, z, yaw, pitch, share, tx, ty):
-    """By how much the window on the ground must grow about the point in its middle to reach (tx, ty), and that point.
+    """The factor by which the window on the ground must grow about its middle to reach (tx, ty), and that middle.
 
-    The window is `share` of the picture. Seen from above in the drone's axes it is a trapezium, the same on both sides:
-    the largest of three quotients, for its far, its near and its slanted edge, is the answer.
+    The window is `share` of the picture. From above it is a symmetric trapezium in the drone's axes: the factor is the
+    largest of three quotients, for its far, its near and its slanted edge.
     """
     c, s, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     height = max(z, 1e-9)
     u, v = share * w.tan_h, share * w.tan_v
-    # Depths at which the upper and the lower edge of the window meet the ground. No start, and no state from outside,
-    # has a horizon in the picture (tan(pitch) > tan_v), and share <= 1: nothing here divides by 0.
+    # Depths at which the upper and the lower edge of the window meet the ground. Starts and loaded states never have
+    # the horizon in the picture (tan(pitch) > tan_v), and share <= 1, so no division is by 0.
     far, near = height / (sp - v * cp), height / (sp + v * cp)
     middle = height * cp / sp
     x_far, x_near = far * (cp + v * sp) - middle, near * (cp - v * sp) - middle
     long, wider = x_far - x_near, u * (far - near)
     ahead = c * (tx - x) + s * (ty - y) - middle
     aside = abs(c * (ty - y) - s * (tx - x))
-    # The slanted edge, grown by g, is aside = g h + (wider / long) ahead, with h its distance aside in the middle. This
-    # is solved for g, numerator and denominator times `long`.
+    # The slanted edge, grown by g, is aside = g h + (wider / long) ahead, with h its distance aside in the middle. The
+    # equation is solved for g, numerator and denominator multiplied by `long`.
     slanted = (long * aside - wider * ahead) / (long * u * far - wider * x_far)
-    # x_near is below 0: of the first two quotients the one for the edge on the target's side is not negative.
+    # x_near is negative, so the quotient for the edge on the target's side is the one that is not negative.
     grow = max(max(ahead / x_far, ahead / x_near), slanted)
     return grow, x + middle * c, y + middle * s
 
@@ -119,7 +118,7 @@ def in_picture(w, b):
 @kernel
 def relate(w, b, first):
     """`rel`: the target's centre in the drone's axes, and its first and second difference quotients over the last sim
-    step, which are 0 at the `first` look."""
+    step, which are 0 if this is the `first` time."""
     c, s = math.cos(w.yaw[b]), math.sin(w.yaw[b])
     dx, dy = w.veh_pose[b, 0, 0] - w.pos[b, 0], w.veh_pose[b, 0, 1] - w.pos[b, 1]
     differ(w, b, 0, c * dx + s * dy, first)
@@ -137,8 +136,8 @@ def differ(w, b, axis, value, first):
 
 
 @kernel
-def manner(w, b):
-    """How the target moves: turning, else standing or driving straight on."""
+def motion(w, b):
+    """The code of the target's motion: turning, else standing or driving straight on."""
     if w.veh_rate[b] > TURNING:
         return TURNS_LEFT
     if w.veh_rate[b] < -TURNING:
@@ -178,7 +177,7 @@ def put_target_pose(w, b):
 
 @kernel
 def report(w, b, q):
-    """The RewardParams of a row, and what follows from them: gauge, visible, r_c, r_d."""
+    """Writes the RewardParams of a row and what they determine: gauge, visible, r_c, r_d."""
     p = w.params
     x, y, z = w.pos[b, 0], w.pos[b, 1], w.pos[b, 2]
     p[0], p[1], p[2], p[3] = w.cam_width, w.cam_height, w.hfov, 0.5 * w.cam_width / w.tan_h
@@ -191,7 +190,7 @@ def report(w, b, q):
     for k in range(9):
         p[49 + k] = w.rel[b, k]
     p[58] = 1.0 if w.crash[b] else 0.0
-    p[59] = manner(w, b)
+    p[59] = motion(w, b)
     w.gauge[b] = grow
     w.visible[b] = in_picture(w, b) and not hidden(w, q, x, y, z, p[42], p[43], p[44])
     score(w, b)
@@ -203,7 +202,7 @@ def report(w, b, q):
 
 @kernel
 def score(w, b):
-    """r_c and r_d by the gauge; both are 0 where a hidden target pays nothing."""
+    """r_c and r_d from the gauge; both are 0 for a hidden target with `occlusion="zero"`."""
     inside = w.gauge[b] < 1.0 and (w.visible[b] or not w.hides)
     r = 1.0 - w.gauge[b] if inside else 0.0
     w.r_c[b] = math.tanh(w.view_scale * r * r * r)

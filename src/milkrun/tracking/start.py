@@ -7,7 +7,7 @@ import math
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import integers, row_stream, uniform
 from milkrun.tracking.cars import place_cars
-from milkrun.tracking.flight import remember, tell
+from milkrun.tracking.flight import publish, store_past
 from milkrun.tracking.sight import clearance, gauge, hidden, relate, report, wrap
 from milkrun.tracking.streams import BIASES, PALETTE, SIGHT, START, WEATHER, between
 from milkrun.tracking.tables import (
@@ -39,9 +39,9 @@ CONTRAST = 3.912
 """Koschmieder: fog of this over the range of sight leaves 2 % of a contrast at that range."""
 TRIES = 32
 FREE, IN_VIEW = 1.5, 0.95
-"""Of a start: metres to the nearest solid at least, and the gauge of the whole picture at most."""
+"""Of a start: the least distance to a box in m, and the largest gauge of the whole picture."""
 SURE_PITCH, SURE_HEIGHT = 1.38, 22.0
-"""The start after as many refusals as there are tries: right behind the target, without biases."""
+"""The start after TRIES rejected ones: right behind the target, without biases."""
 
 
 # -- weather ------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ SURE_PITCH, SURE_HEIGHT = 1.38, 22.0
 
 @kernel
 def draw_weather(w, b, q):
-    """The weather of an episode: light, sky, and the colours of the ground in it."""
+    """Draws the weather of an episode: light, sky, and the colours of the ground."""
     weather = w.weather_list[integers(row_stream(w, b, WEATHER), 0, 0, w.n_weathers)]
     w.weather_id[b] = weather
     w.light[b, GAIN] = w.weathers[weather, GAIN]
@@ -78,17 +78,17 @@ def draw_weather(w, b, q):
 
 @kernel
 def bias(s, i, low, high):
-    """A length in low..high to either side, by the draws i and i + 1."""
+    """A length in low..high with a random sign, by the draws i and i + 1."""
     size = between(s, i, low, high)
     return -size if uniform(s, i + 1) < 0.5 else size
 
 
 @kernel
 def draw_start(w, b, attempt):
-    """Pitch, height, direction and biases of a start; after the last attempt the sure one."""
+    """Draws pitch, height, direction and biases of a start; after the last attempt takes the sure one."""
     if attempt == TRIES:
-        # Under a very wide view SURE_PITCH would have the horizon in the picture. The drawn pitches never have
-        # (TrackingConfig.validate), so the steepest of them takes its place.
+        # With a very wide view SURE_PITCH would show the horizon. The drawn pitches never do (TrackingConfig.validate),
+        # so the steepest of them is used.
         w.pitch[b] = SURE_PITCH if math.tan(SURE_PITCH) > w.tan_v else w.start_pitch[1]
         w.start[b, 0] = SURE_HEIGHT
         for k in range(1, 4):
@@ -105,7 +105,7 @@ def draw_start(w, b, attempt):
 
 @kernel
 def put_drone(w, b):
-    """Puts the drone where its drawn start says, seen from the target."""
+    """Puts the drone at its drawn start, relative to the target."""
     height = w.start[b, 0]
     yaw = w.veh_pose[b, 0, 2] + w.start[b, 1]
     c, s = math.cos(yaw), math.sin(yaw)
@@ -118,7 +118,7 @@ def put_drone(w, b):
 
 @kernel
 def can_start(w, b, q):
-    """The drone is clear of solids, and the target is in its picture and not hidden."""
+    """Whether the drone is clear of boxes, and the target in its picture and not hidden."""
     x, y, z = w.pos[b, 0], w.pos[b, 1], w.pos[b, 2]
     tx, ty = w.veh_pose[b, 0, 0], w.veh_pose[b, 0, 1]
     grow, _, _ = gauge(w, x, y, z, w.yaw[b], w.pitch[b], 1.0, tx, ty)
@@ -128,8 +128,8 @@ def can_start(w, b, q):
 
 
 @kernel
-def take_off(w, b, q):
-    """The first drawn start that will do, else the sure one."""
+def choose_start(w, b, q):
+    """Takes the first valid drawn start, else the sure one."""
     for attempt in range(TRIES + 1):
         draw_start(w, b, attempt)
         put_drone(w, b)
@@ -138,8 +138,8 @@ def take_off(w, b, q):
 
 
 @kernel
-def stand_still(w, b):
-    """No motion, no command, nothing counted."""
+def clear_motion(w, b):
+    """Clears motion, command and counters."""
     for k in range(3):
         w.vel[b, k] = 0.0
         w.acc[b, k] = 0.0
@@ -163,16 +163,16 @@ def stand_still(w, b):
 
 @kernel
 def reset(w, b):
-    """A new episode in the town that stands."""
+    """Begins an episode in the current town."""
     q = w.instance_row[b]
     draw_weather(w, b, q)
     place_cars(w, b, q)
-    take_off(w, b, q)
-    stand_still(w, b)
+    choose_start(w, b, q)
+    clear_motion(w, b)
     relate(w, b, True)
     report(w, b, q)
-    tell(w, b)
+    publish(w, b)
     for h in range(w.H):
-        remember(w, b, h)
+        store_past(w, b, h)
     for a in range(w.A):
         w.action_mask[b, a] = True

@@ -1,7 +1,6 @@
-"""Which states from outside cannot be: what the kernels rely on beyond the bounds that each field declares.
+"""Validates loaded states: the invariants that kernels rely on beyond the declared bounds of fields.
 
-Saved states and TensorDicts are judged by it before a step plays on from them. Finite numbers and declared bounds have
-been seen to by then.
+It applies to saved states and TensorDicts, after the checks for finite numbers and declared bounds.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ FAULTS = {
     AWAY: ("veh_on", "a vehicle behind n_veh cannot be on the road"),
     WRONG_PAST: ("past", "must have whole agent steps, none after agent_step"),
 }
-"""By the number that `fault` gives: the field to blame and the rule."""
+"""By the code that `fault` returns: the field at fault and the rule."""
 
 SLACK = 1e-5
-"""m, and shares, that rounding may add."""
+"""Tolerance of rounding, in m and in shares."""
 LOW_SUN = 0.05
-"""The least z of the sun: a lower one has shadows without end."""
+"""The least z of the sun; a lower sun would cast endless shadows."""
 
 
 @kernel
 def follows(w, q, e, f):
-    """Whether edge f may be taken after edge e; after the last edge of a road stands that edge itself."""
+    """Whether edge f may follow edge e; the last edge of a road is followed by itself."""
     for k in range(w.edge_ways[q, e]):
         if w.edge_next[q, e, k] == f:
             return True
@@ -66,7 +65,7 @@ def follows(w, q, e, f):
 
 @kernel
 def traffic_fault(w, b, q):
-    """What is wrong with the vehicles and the junctions that they hold."""
+    """The code of a fault in the vehicles and the junctions that they hold; 0: none."""
     for v in range(w.V):
         if w.veh_on[b, v]:
             e = w.veh_edge[b, v]
@@ -89,7 +88,7 @@ def traffic_fault(w, b, q):
 
 @kernel
 def light_fault(w, b):
-    """What is wrong with the light."""
+    """The code of a fault in the light; 0: none."""
     sun = w.light[b, SUN_X] ** 2 + w.light[b, SUN_Y] ** 2 + w.light[b, SUN_Z] ** 2
     fine = w.light[b, GAIN] >= 0.0 and w.light[b, FOG] >= 0.0 and w.light[b, SIGMA] >= 0.0
     fine = fine and 0.0 <= w.light[b, AMBIENT] <= 1.0 and 0.0 <= w.light[b, FLAKE_SHARE] <= 1.0
@@ -98,7 +97,7 @@ def light_fault(w, b):
 
 @kernel
 def count_fault(w, b):
-    """What is wrong with the clocks and sums of a row that has not ended."""
+    """The code of a fault in the clocks and sums of a row that has not ended; 0: none."""
     steps = w.agent_step[b]
     if w.sim_step[b] >= w.max_sim_steps:
         return OVERDUE
@@ -110,7 +109,7 @@ def count_fault(w, b):
 
 @kernel
 def past_fault(w, b):
-    """What is wrong with the steps of the pictures of the past: they number the draws of camera noise."""
+    """The code of a fault in the steps of past pictures, which index the draws of camera noise; 0: none."""
     for h in range(w.H):
         step = w.past[b, h, 4]
         if step < 0.0 or step > w.agent_step[b] or step != math.floor(step):
@@ -120,14 +119,14 @@ def past_fault(w, b):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The code of the rule that a loaded state breaks; 0: none."""
     code = traffic_fault(w, b, w.instance_row[b])
     if code == 0:
         code = light_fault(w, b)
     if code == 0:
         code = past_fault(w, b)
     # tan(pitch) > tan_v without a division: the field allows pitches up to 1.6, beyond the right angle, where the lower
-    # edge of the picture is the one that nears the horizon.
+    # edge of the picture approaches the horizon.
     if code == 0 and math.sin(w.pitch[b]) <= w.tan_v * abs(math.cos(w.pitch[b])):
         code = HORIZON
     if code == 0 and not (w.terminated[b] or w.truncated[b]):

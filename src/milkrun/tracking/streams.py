@@ -1,6 +1,6 @@
-"""The purposes of the tracking world's random streams, one a quantity: a draw added to one law changes no other.
+"""The purposes of the tracking world's random streams, one for each quantity, so that laws draw independently.
 
-Those of the town are keyed by `town_key`, all others by the row's own key.
+Streams of the town are keyed by `town_key`, all others by the row's own key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from milkrun.core.rng import stream, uniform
 # of the town
 SCENE, ROADS, ROAD_COUNT, SURFACE, LOTS, COUNTS, TONES, SHADES, FIELDS, CROPS = range(1, 11)
 PLACES, SIZES = 100, 200
-"""Each law of boxes has a purpose of its own: these plus its number in the table."""
+"""Each law of boxes has its own purposes: these plus its number in the table."""
 
 # of the episode
 WEATHER, SIGHT, PALETTE, KINDS, COLOURS, SPEEDS, LANES, TURNS, HALTS, HALT_TIMES = range(20, 30)
@@ -20,7 +20,7 @@ START, BIASES, WIND, FRAME, FLAKES, SAME = range(30, 36)
 
 @kernel
 def town_stream(w, q, purpose):
-    """The stream of a purpose in the town that is being drawn."""
+    """The stream of a purpose in the town being drawn."""
     return stream(w.town_key[q, 0], w.town_key[q, 1], w.town_key[q, 2], purpose)
 
 

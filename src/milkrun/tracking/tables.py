@@ -1,5 +1,6 @@
-"""What scenes, weathers and cars look like, and the laws of towns: tables read by one kernel each, so that a scene is
-data and no code of its own. Colours are RGB, 0..255; lengths in m, speeds in m/s.
+"""Tables of scenes, weathers and cars, and the laws of towns: a scene is data, not code.
+
+Colours are RGB, 0..255; lengths in m, speeds in m/s.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ FLOOR = 0.25
 KIND_WEIGHTS = np.array(
     [(0.35, 0.15, 0.25, 0.15, 0.05, 0.05, 0, 0)] * 2 + [(0.35, 0.15, 0.25, 0.15, 0, 0.10, 0, 0)] * 4, np.float64
 )
-"""How often each kind drives in each scene."""
+"""Probability of each kind in each scene."""
 LAMPS = np.array([(255, 250, 220), (190, 20, 20)], np.float64)
 """Colours of a car's front and rear at night."""
 
@@ -118,14 +119,14 @@ THINGS_BUILT = np.array(
     ],
     np.float64,
 )
-"""What a law may place, HOUSE to BARN a line: kind of the box; colours of its walls and of its top, the first and how
-many to draw from; how far a roof juts out (0: it has none); turned at random instead of along the nearest road."""
+"""Things that a law may place, HOUSE to BARN, one a line: kind of the box; colours of its walls and of its top, each as
+the first and their number; overhang of its roof (0: no roof); random yaw instead of that of the nearest road."""
 
 # -- weather ------------------------------------------------------------------------------------------------
 
 SUN = np.array((0.3, 0.5, 0.81)) / np.linalg.norm((0.3, 0.5, 0.81))
 GAIN, AMBIENT, SUN_X, SUN_Y, SUN_Z, FOG, SIGMA, FLAKE_SHARE = range(8)
-"""What the field `light` holds."""
+"""Indices of the field `light`."""
 (SIGHT_LOW, SIGHT_HIGH, SKY, NOISE, FLAKE_LAW, SNOW_GROUND, SNOW_ROAD, SNOW_TOP) = 2, 3, 4, 7, 8, 9, 10, 11
 WEATHER_LAWS = np.array([
     (1.0, 0.45, 0, 0, 170, 200, 235, 2, 0, 0, 0, 0),
@@ -133,7 +134,7 @@ WEATHER_LAWS = np.array([
     (0.85, 0.75, 100, 300, 190, 195, 200, 2, 0, 0, 0, 0),
     (0.95, 0.65, 250, 600, 215, 220, 228, 3, 0.01, 0.7, 0.35, 0.6),
 ], np.float64)  # fmt: skip
-"""A weather a line: gain, ambient, range of sight, sky, noise, share of flakes, how white snow makes ground, roads and
+"""A weather a line: gain, ambient, range of sight, sky, noise, share of flakes, whiteness of snow on ground, roads and
 upward faces of boxes."""
 LAMP_GAIN = 0.55
-"""Of ground, and of cars on it, that a lamp lights at night."""
+"""Gain of ground lit by a lamp at night, and of cars on it."""

@@ -1,7 +1,7 @@
 """The traffic: one sim step of all cars along their lanes, by the intelligent driver model, over bends and junctions.
 
-A car knows its edge and the edge after it. It follows whoever is ahead on that path, and waits at the line of a guarded
-junction until it holds it: one car at a time does, so paths that cross need no look at each other.
+A car knows its edge and the edge after it. It follows the nearest car ahead on that path, and waits at the line of a
+guarded junction until it holds the junction. Only one car at a time does, so crossing paths need no other rule.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ DT = 1 / 500
 ACCELERATION, BRAKING, HEADWAY, STANDSTILL = 3.0, 4.0, 1.2, 2.0
 """The model's a and b in m/s2, T in s, s0 in m."""
 STANDING = 0.1
-"""m/s: who wants to drive slower than this brakes with b."""
+"""m/s: a car with a lower wanted speed brakes with b."""
 HARDEST = 9.0
-"""m/s2 with which a car brakes at most."""
+"""Maximum deceleration, m/s2."""
 SIGHT = 60.0
-"""m of gap within which a car minds what is ahead."""
+"""Largest gap at which a car reacts, m."""
 LONGEST = 12.0
-"""m of the longest car: one whose middle is farther than SIGHT and this is not minded."""
+"""Length of the longest car, m: a car whose middle is farther than SIGHT plus this is ignored."""
 LOOK_HOPS = 16
-"""Edges that a car looks along at most."""
+"""Maximum of edges in the search for a leader."""
 LINE_GAP = 0.5
 """m between a waiting car's goal and the line."""
-ASK_WITHIN = 5.0
-"""m before the line, and the way to brake, from which on a car asks for a junction."""
+REQUEST_WITHIN = 5.0
+"""A car requests a junction from this distance plus its braking distance before the line, m."""
 WAIT_ROOM = LINE_GAP + STANDSTILL + 0.5
-"""m from the line to the front of a car that waits at it, and a little more."""
+"""Distance from the line to the front of a waiting car, with a margin, m."""
 SLOWEST_TURN, SIDE_PULL = 3.0, 4.0
-"""m/s at which any turn may be driven; m/s2 of side pull that drivers like."""
+"""Speed at which any turn may be driven, m/s; comfortable lateral acceleration, m/s2."""
 COS_AHEAD, COS_MILD = math.cos(0.35), math.cos(0.2)
-"""Of the turns below which an edge leads straight on, and below which nobody slows down."""
+"""Cosines of the turns below which an edge leads straight on, and below which cars do not slow down."""
 COS_BACK = -0.999999
-"""Of the turn from which on two lanes do not meet."""
+"""Cosine of the turn from which on two lanes do not meet."""
 NEVER = 1e9
-"""Time of the next halt of a target that makes none."""
+"""Time of the next halt of a target that never halts."""
 
 
 # -- the path of a car --------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def straight(w, q, e):
 
 @kernel
 def off_centre(w, b, q, v):
-    """How far right of the road's centre line vehicle v moves: in the middle of a lane, or beside the road on foot."""
+    """Offset of vehicle v to the right of the centre line: the middle of a lane, or beside the road for pedestrians."""
     half = w.road_half[q]
     return half + 1.0 if w.veh_kind[b, v] == PEDESTRIAN else 0.5 * half
 
@@ -79,8 +79,8 @@ def turn(w, q, e, f):
 def curve(w, q, e, f, off):
     """The way over a node, a quadratic Bezier curve: its first point, the leg to its middle and the leg to its last.
 
-    The lanes lie equally far right of roads that meet in the node, so they meet off * tan(turn / 2) beyond it, and no
-    division fails where they are parallel. Where they turn back so sharply that they meet behind a leg, or that the
+    The lanes have the same offset from roads that meet in the node, so they meet off * tan(turn / 2) beyond it, without
+    a division that fails for parallel lanes. If they turn back so sharply that they meet behind a leg, or that the
     curve would leave the road beyond the node, the way is a straight line.
     """
     sine, cosine = turn(w, q, e, f)
@@ -88,7 +88,7 @@ def curve(w, q, e, f, off):
     if cosine > COS_BACK:
         beyond = off * sine / (1.0 + cosine)
         before, after = w.edge_cut[q, e, 1] + beyond, w.edge_cut[q, f, 0] + beyond
-        # The middle of the curve lies about half of what `beyond` has more than the zones behind the node.
+        # The middle of the curve lies beyond the node by about half the excess of `beyond` over the zones.
         outside = 4.0 * beyond - before - after
         if before > 0.0 and after > 0.0 and outside < 4.0 * w.road_half[q]:
             c0, s0, c1, s1 = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1], w.edge_dir[q, f, 0], w.edge_dir[q, f, 1]
@@ -100,7 +100,7 @@ def curve(w, q, e, f, off):
 
 @kernel
 def stretch(px, py, qx, qy, u):
-    """Metres of a curve with these legs a unit of its parameter, at u."""
+    """Derivative of the length of a curve with these legs by its parameter, at u."""
     dx, dy = (1.0 - u) * px + u * qx, (1.0 - u) * py + u * qy
     return 2.0 * math.sqrt(dx * dx + dy * dy)
 
@@ -132,7 +132,7 @@ def pose(w, b, q, v):
 
 @kernel
 def choose_next(w, b, q, v, e):
-    """Draws the edge that vehicle v takes after e: straight on half of the time; the others share the rest."""
+    """Draws the edge that vehicle v takes after e: straight on with probability 0.5, the others share the rest."""
     ways = w.edge_ways[q, e]
     w.veh_to[b, v], w.veh_curve[b, v] = e, 0.0
     if ways == 0:
@@ -148,14 +148,14 @@ def choose_next(w, b, q, v, e):
     for k in range(ways):
         f = w.edge_next[q, e, k]
         left -= share / (ahead if turn(w, q, e, f)[1] > COS_AHEAD else ways - ahead)
-        # Written before the test: the shares sum to 1 but for rounding, which must not leave a car without a way.
+        # Written before the test, since rounding of the shares must not leave a car without a successor.
         w.veh_to[b, v] = f
         if left < 0.0:
             break
     w.veh_curve[b, v] = curve_length(w, q, e, w.veh_to[b, v], off_centre(w, b, q, v))
 
 
-# -- what is ahead ------------------------------------------------------------------------------------------
+# -- leaders and junctions ----------------------------------------------------------------------------------
 
 
 @kernel
@@ -168,9 +168,9 @@ def travelled(w, b, q, v):
 
 @kernel
 def line_up(w, b, q):
-    """Lists the cars of every edge, with their half lengths and how far they are: `look_ahead` reads it many times."""
-    # A list an edge: `first_on` has its first car, `next_on` the car after each, -1 ends it. Pedestrians, who walk
-    # beside the road, are in none.
+    """Lists the cars of every edge, with their half lengths and positions, for `look_ahead`."""
+    # One linked list for each edge: `first_on` has its first car, `next_on` the car after each, -1 ends it. Pedestrians
+    # walk beside the road and are in no list.
     for e in range(w.E):
         w.first_on[e] = -1
     for v in range(w.n_veh[b]):
@@ -186,7 +186,7 @@ def line_up(w, b, q):
 
 @kernel
 def has_room(w, q, v, f):
-    """Whether car v would fit on edge f, and where the road bends after it, with s0 to whoever is there."""
+    """Whether car v would fit on edge f and its unguarded continuation, with s0 to the car there."""
     need = 2.0 * w.half_len[v] + STANDSTILL
     for _ in range(LOOK_HOPS):
         o = w.first_on[f]
@@ -195,8 +195,8 @@ def has_room(w, q, v, f):
                 return False
             o = w.next_on[o]
         need -= w.edge_len[q, f] - w.edge_cut[q, f, 0]
-        # The rear of a car is at most half the longest length before the start of its edge: with `need` below that
-        # nobody farther on is in the way.
+        # The rear of a car is at most half the longest length before the start of its edge. With `need` below that, no
+        # car farther on is in the way.
         if need < -0.5 * LONGEST or w.guarded[q, w.edge[q, f, 1]] or w.edge_ways[q, f] != 1:
             break
         f = w.edge_next[q, f, 0]
@@ -206,7 +206,7 @@ def has_room(w, q, v, f):
 
 @kernel
 def has_room_after(w, q, v, e):
-    """The same of every edge that may follow e: car v does not know yet which it takes."""
+    """`has_room` for every edge that may follow e, since the choice of car v is not drawn yet."""
     for k in range(w.edge_ways[q, e]):
         if not has_room(w, q, v, w.edge_next[q, e, k]):
             return False
@@ -215,8 +215,11 @@ def has_room_after(w, q, v, e):
 
 @kernel
 def gets_out(w, b, q, v, f):
-    """Whether car v can leave a junction by edge f. Where its rear would stay inside while it waits at the end of f, it
-    takes the junction there as well: two cars that each hold what the other waits for would stand for ever."""
+    """Whether car v can leave a junction by edge f.
+
+    If its rear would stay inside while it waits at the end of f, it takes the junction there too. Otherwise two cars
+    could each hold the junction that the other waits for (deadlock).
+    """
     if not has_room(w, q, v, f):
         return False
     node = w.edge[q, f, 1]
@@ -231,22 +234,22 @@ def gets_out(w, b, q, v, f):
 def may_take(w, b, q, v, hop, e, line):
     """Whether car v, its front `line` metres before the line of edge e, gets the free junction behind it.
 
-    It asks on that edge. Where the edge is too short to wait on, it has not reached it when it stands at the line: then
-    it asks from the edge before.
+    It requests the junction on that edge. If the edge is too short to wait on, a car at the line has not reached it yet
+    and requests from the edge before.
     """
     speed = w.veh_v[b, v]
     if hop == 0:
-        return line <= speed * speed / (2.0 * BRAKING) + ASK_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
+        return line <= speed * speed / (2.0 * BRAKING) + REQUEST_WITHIN and gets_out(w, b, q, v, w.veh_to[b, v])
     short = straight(w, q, e) < w.half_len[v] + WAIT_ROOM
-    return hop == 1 and short and line <= ASK_WITHIN and has_room_after(w, q, v, e)
+    return hop == 1 and short and line <= REQUEST_WITHIN and has_room_after(w, q, v, e)
 
 
 @kernel
-def look_ahead(w, b, q, v, asks):
-    """Gap to the nearest car or closed line on the path that car v knows, and its speed; infinite if there is none.
+def look_ahead(w, b, q, v, requests):
+    """Gap to the nearest car or closed line on the known path of car v, and its speed; infinite without any.
 
-    A junction that is free is taken on the way if the car `asks`. That is for the first car before the line only, and
-    nobody else's look depends on it: the cars may look one after another, the lowest number first.
+    With `requests` the car takes a free junction on the way. Only the first car before a line can, and the result for
+    no other car depends on it, so cars are processed one after another, the lowest number first.
     """
     half, e = w.half_len[v], w.veh_edge[b, v]
     start = -w.along[v]  # where the straight part of edge e begins, seen from the car's middle
@@ -262,7 +265,7 @@ def look_ahead(w, b, q, v, asks):
         over = hop == 0 and w.veh_turning[b, v]  # it has crossed this line
         if w.guarded[q, node] and not over and w.node_owner[b, node] != v:
             line = start + straight(w, q, e) - half
-            if asks and gap == np.inf and w.node_owner[b, node] < 0 and may_take(w, b, q, v, hop, e, line):
+            if requests and gap == np.inf and w.node_owner[b, node] < 0 and may_take(w, b, q, v, hop, e, line):
                 w.node_owner[b, node] = v
             elif line - LINE_GAP < gap:
                 gap, speed = max(line - LINE_GAP, 0.0), 0.0
@@ -272,8 +275,8 @@ def look_ahead(w, b, q, v, asks):
             f = w.veh_to[b, v]
             start += straight(w, q, e) + w.veh_curve[b, v]
         else:
-            # Which turn a car takes after its next edge is not drawn yet: it looks on only where there is one way. It
-            # drives in a lane, since pedestrians do not look.
+            # The turn after the next edge is not drawn yet, so the search goes on only where there is one way. The
+            # offset is that of a lane, since pedestrians have no leaders.
             f = w.edge_next[q, e, 0]
             if w.guarded[q, node] or w.edge_ways[q, e] != 1 or start > SIGHT + LONGEST:
                 break
@@ -291,19 +294,19 @@ def look_ahead(w, b, q, v, asks):
 def idm(v, v0, gap, dv):
     """The intelligent driver model: acceleration by speed, wanted speed, gap to the leader, speed more than its."""
     wish = STANDSTILL + max(0.0, v * HEADWAY + v * dv / (2.0 * math.sqrt(ACCELERATION * BRAKING)))
-    # A gap of 1 cm asks for far more than HARDEST already, so what overlaps needs no rule of its own.
+    # A gap of 1 cm exceeds HARDEST by far already, so overlaps need no special case.
     x, y = v / v0, wish / max(gap, 0.01)
     return ACCELERATION * (1.0 - x * x * x * x - y * y)
 
 
 @kernel
 def turn_speed(w, q, e, f):
-    """Speed at which cars drive the turn from edge e to edge f; infinite where they need not slow down."""
+    """Speed at which cars drive the turn from edge e to edge f; infinite if they need not slow down."""
     sine, cosine = turn(w, q, e, f)
     if cosine > COS_MILD:
         return np.inf
-    # Radius of the circle that touches both edges where the zone begins, cut / tan(turn / 2). The edges of a bend are
-    # taken for chords of a circle: length / turn.
+    # Radius of the circle that touches both edges at the start of the zone, cut / tan(turn / 2). The edges of a bend
+    # count as chords of a circle: length / turn.
     if w.guarded[q, w.edge[q, e, 1]]:
         radius = w.edge_cut[q, e, 1] * (1.0 + cosine) / max(abs(sine), 1e-9)
     else:
@@ -313,13 +316,13 @@ def turn_speed(w, q, e, f):
 
 @kernel
 def speed_limit(w, b, q, v):
-    """The speed that vehicle v wants: its own, or what lets it slow down for the turn before it."""
+    """The wanted speed of vehicle v: its desired speed, or less to slow down for the next turn."""
     e, v0 = w.veh_edge[b, v], w.veh_v0[b, v]
     way = 0.0
     if not w.veh_turning[b, v]:
         way = max(0.0, straight(w, q, e) - w.veh_s[b, v] - w.half_len[v])
     more = 2.0 * BRAKING * way
-    # No turn asks for less than SLOWEST_TURN: who can brake to that in time need not know which turn it is.
+    # No turn requires less than SLOWEST_TURN, so a car that can brake to that in time may skip the computation.
     if v0 * v0 <= SLOWEST_TURN * SLOWEST_TURN + more:
         return v0
     slow = turn_speed(w, q, e, w.veh_to[b, v])
@@ -335,7 +338,7 @@ def accelerate(w, b, q, v):
         gap, ahead = look_ahead(w, b, q, v, True)
     wanted = speed_limit(w, b, q, v)
     stops = wanted < STANDING or (v == 0 and w.halt_left[b] > 0.0)
-    # A wanted speed without end takes the model's free-road term away (and 0 / 0 with it): only what is ahead is left.
+    # An infinite wanted speed removes the model's free-road term (and its 0 / 0); only the term for the leader is left.
     a = idm(speed, np.inf if stops else wanted, gap, speed - ahead)
     if stops:
         a = min(a, -BRAKING)
@@ -344,7 +347,7 @@ def accelerate(w, b, q, v):
 
 @kernel
 def stops_at_line(w, b, q, v, e, s):
-    """Whether vehicle v, s metres along edge e, would have its front over a line that it may not cross."""
+    """Whether the front of vehicle v, s metres along edge e, would be over a line that it may not cross."""
     node = w.edge[q, e, 1]
     over = s + w.half_len[v] > straight(w, q, e)
     return over and w.guarded[q, node] and w.node_owner[b, node] != v and w.veh_kind[b, v] != PEDESTRIAN
@@ -352,20 +355,20 @@ def stops_at_line(w, b, q, v, e, s):
 
 @kernel
 def move(w, b, q, v, a):
-    """Vehicle v drives on for a sim step. Metres beyond the end of a part count on the next one."""
+    """Moves vehicle v by a sim step. The distance beyond the end of a part is carried over to the next one."""
     speed = max(0.0, w.veh_v[b, v] + a * DT)
     w.veh_v[b, v] = speed
     e, off = w.veh_edge[b, v], off_centre(w, b, q, v)
     if w.veh_turning[b, v]:
         _, _, px, py, qx, qy = curve(w, q, e, w.veh_to[b, v], off)
         u = w.veh_s[b, v]
-        # A way over a node may have no length, and a car turns on the spot then: 0.1 keeps the step of u finite.
+        # A way over a node may have length 0, where a car turns on the spot: 0.1 keeps the step of u finite.
         u += speed * DT / max(0.1, stretch(px, py, qx, qy, u))
         w.veh_s[b, v] = u
         if u >= 1.0:
             e = w.veh_to[b, v]
             w.veh_edge[b, v], w.veh_turning[b, v] = e, False
-            # An edge may be shorter than a sim step: who has come that far is at its end, and turns in the next one.
+            # An edge may be shorter than a sim step: then the car is at its end, and turns in the next step.
             w.veh_s[b, v] = min((u - 1.0) * stretch(px, py, qx, qy, 1.0), straight(w, q, e))
             choose_next(w, b, q, v, e)
         pose(w, b, q, v)
@@ -391,7 +394,7 @@ def move(w, b, q, v, a):
 
 @kernel
 def has_left(w, b, q, v, n):
-    """Whether the rear of car v, which holds node n, is out of its zone: on an edge from there, or beyond it."""
+    """Whether the rear of car v, which holds node n, has left its zone: on an edge from there, or beyond it."""
     e = w.veh_edge[b, v]
     if w.edge[q, e, 0] == n:
         return travelled(w, b, q, v) > 0.5 * w.kinds[w.veh_kind[b, v], LENGTH]
@@ -400,7 +403,7 @@ def has_left(w, b, q, v, n):
 
 @kernel
 def free_junctions(w, b, q):
-    """Junctions whose holders have left them, or the map, are free again."""
+    """Frees junctions whose holders have left them, or the map."""
     for n in range(w.n_node[q]):
         v = w.node_owner[b, n]
         if v >= 0 and (not w.veh_on[b, v] or has_left(w, b, q, v, n)):
@@ -409,7 +412,7 @@ def free_junctions(w, b, q):
 
 @kernel
 def plan_halt(w, b, now):
-    """Draws when the target halts next: it has halted `halts` times, until `now`."""
+    """Draws the time of the target's next halt, after `now`."""
     w.next_halt[b] = NEVER
     if w.halt_rate > 0.0:
         wait = exponential(row_stream(w, b, HALTS), w.halts[b], 1.0 / w.halt_rate)
@@ -418,7 +421,7 @@ def plan_halt(w, b, now):
 
 @kernel
 def begin_halt(w, b):
-    """The target brakes and stands for a while when its time has come."""
+    """Begins a halt of the target when its time has come."""
     now = w.sim_step[b] * DT
     if w.halt_left[b] <= 0.0 and now >= w.next_halt[b]:
         w.halt_left[b] = 0.5 + 1.5 * uniform(row_stream(w, b, HALT_TIMES), w.halts[b])
@@ -432,7 +435,7 @@ def drive(w, b, q):
     begin_halt(w, b)
     line_up(w, b, q)
     heading = w.veh_pose[b, 0, 2]
-    # All look before anyone moves: each acceleration is of the same moment, whatever the order of the cars.
+    # All accelerations are computed before any car moves, so they do not depend on the order of the cars.
     for v in range(w.n_veh[b]):
         if w.veh_on[b, v]:
             w.push[v] = accelerate(w, b, q, v)

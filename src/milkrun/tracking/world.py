@@ -1,10 +1,10 @@
 """Drone visual tracking: a camera drone keeps a car of city traffic in the middle of its picture.
 
-Observations: `image` (C, S, S) uint8 RGB or grey, channel first, made when somebody looks; with `frame_stack` instead
-    `frames` (H, C, S, S), oldest first. Beside it, if asked for, `other_state`, `cloud`, `reward_params`, `critic`.
+Observations: `image` (C, S, S) uint8 RGB or grey, channel first, rendered on demand; with `frame_stack` instead
+    `frames` (H, C, S, S), oldest first. Optional: `other_state`, `cloud`, `reward_params`, `critic`.
 Actions: Discrete(7): forward, backward, left, right, turn left (counter-clockwise), turn right, stop. With
     `action_mode="velocity"` the class is `TrackingVelocity`: Box(4), speeds along the drone's axes and its turn.
-Mask: all True. An action that is none flies as stop, is flagged, and time runs on.
+Mask: all True. An action out of range flies as stop and is flagged; time runs on.
 Ends: terminated by a crash, by leaving the limits of flight, by losing the target; truncated by `max_sim_steps`,
     `max_steps`, or when the target drives off the map.
 Reward: how near the target is to the middle of the window that the picture shows of the ground; or E2E, or D-VAT.
@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from milkrun.core.actions import discrete
+from milkrun.core.actions import box, discrete
 from milkrun.core.errors import ConfigError
 from milkrun.core.fields import (
     Role,
@@ -46,7 +46,7 @@ from milkrun.core.world import World
 from milkrun.render.scene import Scene
 from milkrun.tracking import tables
 from milkrun.tracking.config import REASONS, REWARDS, TrackingConfig
-from milkrun.tracking.flight import idle, step
+from milkrun.tracking.flight import idle, step, step_velocity
 from milkrun.tracking.generator.town import generate
 from milkrun.tracking.instances import arrange_towns, check_towns
 from milkrun.tracking.observations import observe
@@ -56,9 +56,9 @@ from milkrun.tracking.states import FAULTS, fault
 NODES, EDGES, WAYS = 64, 160, 6
 PARAMS, OTHER, CRITIC = 60, 19, 9
 QUANTILES = np.array([NormalDist().inv_cdf((k + 0.5) / 256) for k in range(256)])
-"""What the noise of the camera is drawn from."""
+"""Quantiles of the standard normal distribution, from which camera noise is drawn."""
 
-# What no play comes near to: towns, drones and numbers from outside must keep within it, so that nothing overflows.
+# Bounds far beyond any play. Given towns and loaded states must keep within them, so that nothing overflows.
 TOWN_REACH, REACH, LARGE = 1e6, 1e8, 1e12
 """m: places in a town, places of a drone; and any other number."""
 
@@ -77,7 +77,7 @@ class Tracking(World):
     figure_fields = ("CR", "TSR", "reason")
     faults = FAULTS
     figure = "milkrun.replay.tracking:figure_of_views"
-    run_details = "milkrun.cli.tracking:DETAILS"
+    run_details = "milkrun.cli.details:TRACKING"
 
     # The town.
     scene_id = instance(int8, low=0, high=5, observed=False, doc="number of the scene")
@@ -140,8 +140,8 @@ class Tracking(World):
     n_veh = state(int64, low=0, high="V", observed=False, doc="vehicles; number 0 is the target")
     veh_kind = state(int8, "V", low=0, high=7, observed=False, doc="their kinds")
     veh_rgb = state(uint8, "V", 3, observed=False, doc="their colours")
-    veh_v0 = state(float64, "V", low=0, high=1e3, observed=False, doc="the speeds that they like")
-    veh_on = state(bool_, "V", observed=False, doc="False: it has driven off the map, or never came")
+    veh_v0 = state(float64, "V", low=0, high=1e3, observed=False, doc="their desired speeds")
+    veh_on = state(bool_, "V", observed=False, doc="False: it has driven off the map, or found no place")
 
     # The drone.
     pos = state(float64, 3, low=-REACH, high=REACH, observed=False, doc="place of the drone")
@@ -189,7 +189,9 @@ class Tracking(World):
     veh_pose = state(float64, "V", 3, low=-4 * TOWN_REACH, high=4 * TOWN_REACH, observed=False, doc="x, y, heading")
     veh_rate = state(float64, low=-LARGE, high=LARGE, observed=False, doc="yaw rate of the target")
     veh_draws = state(int32, "V", low=0, high=10**9, observed=False, doc="turns drawn")
-    node_owner = state(int8, "N", low=-1, high="last vehicle", observed=False, doc="who holds a junction; -1 nobody")
+    node_owner = state(
+        int8, "N", low=-1, high="last vehicle", observed=False, doc="vehicle that holds a junction; -1: none"
+    )
     halts = state(int32, low=0, high=10**9, observed=False, doc="halts of the target so far")
     next_halt = state(float64, low=0, high=LARGE, observed=False, doc="time of the next")
     halt_left = state(float64, low=0, high=10, observed=False, doc="seconds left of this one")
@@ -217,7 +219,7 @@ class Tracking(World):
         low=-REACH,
         high=REACH,
         observed=False,
-        doc="of the last steps pos, yaw, agent step; of vehicles x, y, heading, there?",
+        doc="of the last steps pos, yaw, agent step; of vehicles x, y, heading, presence",
     )
 
     reward_exact = view(float64, doc="the reward before it is rounded")
@@ -240,8 +242,8 @@ class Tracking(World):
         on_demand=True,
         doc="pos, vel, acc, angular velocity, quaternion wxyz, roll, pitch, yaw",
     )
-    cloud = view(float32, "L5", observed=True, on_demand=True, doc="lidar points: x, y, z, layer, time; 0: nothing met")
-    reward_params = view(float64, "params60", observed=True, doc="camera, target and what lies between them")
+    cloud = view(float32, "L5", observed=True, on_demand=True, doc="lidar points: x, y, z, layer, time; 0: no hit")
+    reward_params = view(float64, "params60", observed=True, doc="camera, target and their relation")
     critic = view(float64, "critic9", observed=True, doc="the target in the drone's frame: place, speed, acceleration")
     action_mask = mask("A", doc="True = allowed")
 
@@ -281,7 +283,7 @@ class Tracking(World):
     noise_of = scratch(float32, 256)
     targets = scratch(float64, "K+V", 6)
 
-    # Options that kernels read, and what follows from them.
+    # Options that kernels read, and values derived from them.
     town_mode = constant(int64)
     town_seed = constant(int64)
     stage = constant(int64)
@@ -369,9 +371,7 @@ class Tracking(World):
 
     @classmethod
     def variant(cls, config: TrackingConfig) -> Any:
-        if config.action_mode == "discrete":
-            return cls
-        return resolve("milkrun.tracking.velocity:TrackingVelocity", "Tracking.variant")
+        return cls if config.action_mode == "discrete" else TrackingVelocity
 
     @classmethod
     def size_of(cls, config: TrackingConfig) -> dict[str, int]:
@@ -484,7 +484,7 @@ class Tracking(World):
         return taken
 
     def render(self, row: int = 0) -> np.ndarray:
-        """The camera's picture of a row beside the town from above, uint8 (512, 1024, 3)."""
+        """The camera's picture of a row, and at its right the town from above, uint8 (512, 1024, 3)."""
         chosen = self._rows([row])
         self.refuse_unready(chosen)
         picture: np.ndarray = resolve("milkrun.tracking.picture:render", "Tracking.render")(self, int(chosen[0]))
@@ -497,7 +497,7 @@ class Tracking(World):
 
     @property
     def fps(self) -> float:  # type: ignore[override]
-        """A step is so much of a second."""
+        """Agent steps a second."""
         return float(self.config.control_hz)
 
     @property
@@ -509,7 +509,7 @@ class Tracking(World):
 
 
 def _scenes(config: TrackingConfig) -> np.ndarray:
-    """The laws of scenes, with the speeds that cars may like."""
+    """The laws of scenes, with speeds limited by `max_car_speed`."""
     laws = tables.SCENE_LAWS.copy()
     if config.max_car_speed is not None:
         speeds = [tables.V_LOW, tables.V_HIGH]
@@ -518,7 +518,7 @@ def _scenes(config: TrackingConfig) -> np.ndarray:
 
 
 def _weathers(config: TrackingConfig) -> np.ndarray:
-    """The laws of weathers, with how far one sees in fog."""
+    """The laws of weathers, with `fog_sight`."""
     laws = tables.WEATHER_LAWS.copy()
     if config.fog_sight is not None:
         laws[tables.FOGGY, [tables.SIGHT_LOW, tables.SIGHT_HIGH]] = config.fog_sight
@@ -534,3 +534,15 @@ def _padded(numbers: list[int], length: int) -> np.ndarray:
 
 
 Tracking.bind(generate=generate, reset=reset, step=step, idle=idle, observe=observe, fault=fault)
+
+
+class TrackingVelocity(Tracking):
+    """Tracking with continuous actions: four numbers in [-1, 1], speed forward, left, up, and turn counter-clockwise.
+
+    They are shares of 40, 40, 5 m/s and 2 rad/s. There is no mask; numbers out of range fly as stop.
+    """
+
+    action = box(4)
+
+
+TrackingVelocity.bind(step=step_velocity)

@@ -31,7 +31,10 @@ class Infos(Sequence[RowInfo]):
         ended: np.ndarray,
         ends: Callable[[], list[RowInfo]] | None,
     ) -> None:
-        self._rows, self._agents, self._shared, self._ends = rows, agents, shared, ends
+        self._rows = rows
+        self._agents = agents
+        self._shared = shared
+        self._ends = ends
         self._ended = ended
         self._made: dict[int, RowInfo] = {}
         self._last: dict[int, RowInfo] | None = None

@@ -87,7 +87,8 @@ class MAPPOVecEnv(Follower):
         instance: instance fields to play instead of drawn ones, with an axis of rows.
         """
         self._waiting.drop()
-        self._restart(seed=self._seed, instance=instance, then=self.seed)
+        self._restart(seed=self._seed, instance=instance)
+        self._seed = None
         self.team.refresh()
         return self._arrange(self.team.now, self.num_envs)
 

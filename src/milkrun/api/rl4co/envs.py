@@ -80,7 +80,9 @@ class Compiled(RL4COEnvBase):
             if seed is not None:
                 generator.seed(check_seed(seed))
             seed = generator.laws.seed  # one that was given goes on from where it stands
-        self._raises, self._threads, self._debug = illegal == "raise", threads, read_debug(None)
+        self._raises = illegal == "raise"
+        self._threads = threads
+        self._debug = read_debug(None)
         self._steppers: dict[int, Stepper] = {}
         self._streams = torch.zeros((0, 3), dtype=torch.int64)
         super().__init__(generator=generator, seed=secrets.randbits(63) if seed is None else seed, **kwargs)

@@ -37,12 +37,16 @@ class RL4COGenerator(Generator):
 
     def __init__(self, laws: generators.Generator) -> None:
         self.laws = laws
-        self.num_loc, self.min_loc, self.max_loc = laws.num_loc, laws.min_loc, laws.max_loc
+        self.num_loc = laws.num_loc
+        self.min_loc = laws.min_loc
+        self.max_loc = laws.max_loc
         if hasattr(laws.config, "truck"):
-            self.capacity, self.vehicle_capacity = float(laws.config.truck), 1.0
+            self.capacity = float(laws.config.truck)
+            self.vehicle_capacity = 1.0
 
     def seed(self, seed: int) -> None:
-        self.laws.seed, self.laws.position = seed, 0
+        self.laws.seed = seed
+        self.laws.position = 0
 
     def _generate(self, batch_size: Any, **_: Any) -> TensorDict:
         drawn = {name: torch.from_numpy(array) for name, array in self.laws.generate(batch_size).items()}

@@ -1,10 +1,10 @@
-"""Async_SubprocVecEnv: environments in processes of their own as one Stable-Baselines3 `VecEnv`, steps and resets on
-one beat.
+"""Async_SubprocVecEnv: environments in processes of their own as one Stable-Baselines3 `VecEnv`, stepped and reset in
+lockstep.
 
-Every call sends each worker exactly one command, a step or a reset, so no environment waits for another one's reset.
-The price: SB3 stores the reset turn as one transition an episode, of reward 0 and an action that nobody played. A
-learner that can should drop the rows whose info has `reset_turn`; `autoreset_mode="same_step"` has no such turns; for
-worlds of this library there is `SB3VecEnv`, which has none either.
+Every call sends each worker exactly one command, a step or a reset, so no environment waits for the reset of another.
+The price: SB3 stores the reset turn as one transition an episode, of reward 0 and an action that was not played. A
+learner that can should drop the rows whose info has `reset_turn`. `autoreset_mode="same_step"` has no such turns;
+neither has `SB3VecEnv`, for worlds of this library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from gymnasium.vector import AutoresetMode
 from milkrun.api import _remote as remote
 from milkrun.api._binding import read_indices
 from milkrun.api.workers import Aligned, Workers
-from milkrun.api.workers.commands import application
 from milkrun.core.arguments import autoreset_name, check_seed, is_list
 from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError, missing_extra
 
@@ -29,24 +28,24 @@ except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
 Info = dict[str, Any]
-Turn = tuple[Any, np.ndarray, np.ndarray, list[Info]]
+StepResult = tuple[Any, np.ndarray, np.ndarray, list[Info]]
 
 
-class Ahead(NamedTuple):
-    """A first reset that was made before it was asked for: the very lists of seeds and options, and what came of it."""
+class EarlyReset(NamedTuple):
+    """A first reset that was made before `reset` was called: its lists of seeds and options, and its result."""
 
     seeds: Any
     options: Any
-    begun: Any
+    result: Any
 
 
 class Async_SubprocVecEnv(VecEnv):
     """A process for each environment: Gymnasium's, or classic ones with four results.
 
-    env_fns, start_method, shared_memory, timeout: as `milkrun.api.workers.Workers` has them, errors included.
+    env_fns, start_method, shared_memory, timeout: as in `milkrun.api.workers.Workers`, errors included.
     autoreset_mode: NEXT_STEP, where the turn after an end is the reset: its action is ignored, its reward 0.0, done is
     False, its info that of the reset with `reset_turn` True; the observation of the step that ended an episode is its
-    last one. SAME_STEP, SB3's own, where that observation is the next episode's first, at the cost of a second command.
+    last one. SAME_STEP, the mode of SB3, where it is the next episode's first, at the cost of a second command.
 
     In both, the info of the step that ended an episode has `terminal_observation` and `TimeLimit.truncated`.
     """
@@ -67,7 +66,7 @@ class Async_SubprocVecEnv(VecEnv):
         self._restarts = mode == "same_step"  # else the pool does, on the turn after an end
         self._pool: Aligned | Workers = self.workers if self._restarts else Aligned(self.workers)
         self._fresh = True  # nothing has been reset yet
-        self._ahead: Ahead | None = None
+        self._early: EarlyReset | None = None
         try:
             seen = _common("observation_space", self.workers.observation_spaces)
             done = _common("action_space", self.workers.action_spaces)
@@ -88,55 +87,52 @@ class Async_SubprocVecEnv(VecEnv):
         return list(self._seeds)
 
     def reset(self) -> Any:
-        """Begins an episode in every environment, whatever was due, with the seeds and options set since the last."""
-        seeds, options, ahead, before = self._seeds, self._options, self._ahead, self.workers.turns
+        """Begins an episode in every environment, with the seeds and options set since the last reset."""
+        seeds, options, early = self._seeds, self._options, self._early
         try:
-            # The very lists: `seed` and `set_options` put others in their place, and it must be made again.
-            if ahead is not None and ahead.seeds is seeds and ahead.options is options:
+            # Compared by identity: `seed` and `set_options` put other lists in their place.
+            if early is not None and early.seeds is seeds and early.options is options:
                 self.workers.check_open()
-                obs, infos = ahead.begun
+                obs, infos = early.result
             else:
                 obs, infos = self._pool.reset(seeds=seeds, options=options)
-            self._use_up()
-        except BaseException as e:
-            if isinstance(e, Exception) or self.workers.turns > before:
-                self._use_up()
+        except Exception:
+            self._clear_reset()
             raise
+        self._clear_reset()
         self._fresh, self.reset_infos = False, infos
         return obs
 
-    def _use_up(self) -> None:
-        """Seeds, options and what was made ahead are for one reset."""
-        self._ahead = None
+    def _clear_reset(self) -> None:
+        """Seeds, options and an early reset are for one reset."""
+        self._early = None
         self._reset_seeds()
         self._reset_options()
 
     def step_async(self, actions: Any) -> None:
-        """Lets a turn begin: the environments play while the caller does something else."""
-        self._get_ready()
+        """Starts a turn; the environments play while the caller does something else."""
+        self._check_reset()
         self._pool.send(actions)
 
-    def step_wait(self) -> Turn:
-        """What the turn came to."""
-        return self._taken_in(self._pool.receive())
+    def step_wait(self) -> StepResult:
+        """Waits for the turn that was started."""
+        return self._read_turn(self._pool.receive())
 
-    def step(self, actions: Any) -> Turn:
-        """Both in one, unless a subclass has its say in one of them."""
+    def step(self, actions: Any) -> StepResult:
+        """Plays a turn. A subclass that overrides `step_async` or `step_wait` gets both calls."""
         cls, own = type(self), Async_SubprocVecEnv
         if cls.step_wait is not own.step_wait or cls.step_async is not own.step_async:
             return super().step(actions)
-        self._get_ready()
-        return self._taken_in(self._pool.step(actions))
+        self._check_reset()
+        return self._read_turn(self._pool.step(actions))
 
-    def _get_ready(self) -> None:
-        if self._ahead is not None:
+    def _check_reset(self) -> None:
+        if self._early is not None:
             raise ResetNeeded("step before the first reset")
-        if self._restarts:
-            self.workers.settle()
-            if any(self.workers.ended) and not self.workers.under_way:  # the step that ended them was interrupted
-                self.workers.reset(np.flatnonzero(self.workers.ended))
+        if self._restarts and any(self.workers.ended) and not self.workers.under_way:
+            raise ResetNeeded("an interrupt met the step that ended an episode: reset() before the next one")
 
-    def _taken_in(self, result: Any) -> Turn:
+    def _read_turn(self, result: Any) -> StepResult:
         if isinstance(result, list):
             raise ConfigError("Async_SubprocVecEnv is for one agent an environment: this one's step returns lists")
         obs, rewards, terminated, truncated, infos = result
@@ -150,98 +146,98 @@ class Async_SubprocVecEnv(VecEnv):
             begun, _ = self.workers.reset(ended)
             for k, i in enumerate(ended):
                 _put_row(obs, i, begun, k)
-        self.reset_infos = [*map(dict, self.workers.starts)]
+        self.reset_infos = [*map(dict, self.workers.reset_infos)]
         return obs, rewards, dones, infos
 
     def close(self) -> None:
-        """Closes the environments and ends their processes; a second call does nothing."""
+        """Closes the environments and ends their processes. Idempotent."""
         self.workers.close()
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether every environment has the attribute; masks that come in infos count as `action_masks`, which before
-        the first reset only a reset tells: it is made, and is what the next `reset` returns."""
+        """Whether every environment has the attribute. Masks in infos count as `action_masks`. Before the first reset
+        only a reset can tell, so it is made early, and the next `reset` returns its result."""
         if attr_name == "action_masks" and self._has_masks():
             return True
-        if all(self._ask(None, "has_attr", remote.has, attr_name)):
+        if all(self._apply(None, "has_attr", remote.has, attr_name)):
             return True
-        if attr_name == "action_masks" and self._fresh and self._ahead is None:
+        if attr_name == "action_masks" and self._fresh and self._early is None:
             seeds, options = self._seeds, self._options
-            self._ahead = Ahead(seeds, options, self._pool.reset(seeds=seeds, options=options))
+            self._early = EarlyReset(seeds, options, self._pool.reset(seeds=seeds, options=options))
             return self._has_masks()
         return False
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of each environment, also one behind wrappers."""
-        found = self._ask(indices, "get_attr", remote.look_up, attr_name)
+        """Reads the attribute of each environment, also one behind wrappers."""
+        found = self._apply(indices, "get_attr", remote.look_up, attr_name)
         if attr_name == "render_mode":  # a classic environment has none, which SB3 would warn of
             return [None if value is remote.Absent else value for value in found]
-        return _present(found, attr_name)
+        return _check_present(found, attr_name)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Sets the attribute of each environment where it stands, be it behind wrappers."""
-        self._forget()
-        self._ask(indices, "set_attr", remote.put, attr_name, value)
+        """Sets the attribute of each environment, in the wrapper that has it."""
+        self._outdate_early_reset()
+        self._apply(indices, "set_attr", remote.put, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """What a method of each environment returns; `action_masks` came with the last turn and asks nobody, but after
-        `set_attr` and the like."""
+        """Calls a method of each environment. `action_masks` came with the last turn, so it sends no command, except
+        after `set_attr` and other calls."""
         if method_name == "action_masks" and not method_args and not method_kwargs:
             masks = self.workers.masks
             known = [masks[i] for i in self._ids(indices)]
             if known and all(mask is not None for mask in known):
                 return [mask.copy() for mask in known if mask is not None]
-        self._forget()
-        called = self._ask(indices, "env_method", remote.call_method, method_name, method_args, method_kwargs)
-        return _present(called, method_name)
+        self._outdate_early_reset()
+        called = self._apply(indices, "env_method", remote.call_method, method_name, method_args, method_kwargs)
+        return _check_present(called, method_name)
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        """Whether each environment is, or wraps, one of this class."""
+        """Whether each environment is of this class or wraps one that is."""
         name = wrapper_class.__qualname__
-        return self._ask(indices, "env_is_wrapped", remote.is_wrapped, name, wrapper_class.__module__)
+        return self._apply(indices, "env_is_wrapped", remote.is_wrapped, name, wrapper_class.__module__)
 
     def get_images(self) -> list[np.ndarray | None]:
-        """The picture of each environment, if they were made with render_mode="rgb_array"."""
+        """Renders each environment, if they were made with render_mode="rgb_array"; else a list of None."""
         return self.env_method("render") if self.render_mode == "rgb_array" else [None] * self.num_envs
 
     def _ids(self, indices: Any) -> list[int]:
         ids: list[int] = read_indices(indices, self.num_envs).tolist()
         return ids
 
-    def _ask(self, indices: Any, verb: str, question: Callable[..., Any], name: str, *args: Any) -> list[Any]:
+    def _apply(self, indices: Any, verb: str, function: Callable[..., Any], name: str, *args: Any) -> list[Any]:
         ids = self._ids(indices)
-        return self.workers.ask(application(f"{verb} {name}", question, (name, *args), {}), ids) if ids else []
+        return self.workers.apply(f"{verb} {name}", function, name, *args, ids=ids) if ids else []
 
     def _has_masks(self) -> bool:
         return all(mask is not None for mask in self.workers.masks)
 
-    def _forget(self) -> None:
-        """A reset made ahead is made again: what is asked now may change what it would come to."""
-        if self._ahead is not None:
+    def _outdate_early_reset(self) -> None:
+        """Makes `reset` repeat an early reset, since the call that follows may change its result."""
+        if self._early is not None:
             # Not None: until `reset` is called a step must be refused.
-            self._ahead = Ahead(None, None, None)
+            self._early = EarlyReset(None, None, None)
 
 
 ASYNC_SubprocVecEnv = Async_SubprocVecEnv
 
 
 def _common(name: str, spaces: list[Any]) -> Any:
-    """The space that all environments have."""
+    """Returns the space that all environments have."""
     for i, space in enumerate(spaces):
         if space is None:
-            raise ConfigError(f"worker {i}: its environment tells no {name}")
+            raise ConfigError(f"worker {i}: its environment has no {name}")
         if space != spaces[0]:
             raise ConfigError(f"worker {i}: its {name} is {space}, that of worker 0 is {spaces[0]}")
     return spaces[0]
 
 
-def _present(found: list[Any], name: str) -> list[Any]:
+def _check_present(found: list[Any], name: str) -> list[Any]:
     if any(value is remote.Absent for value in found):
         raise AttributeError(f"the environments have no {name!r}")
     return found
 
 
 def _row(obs: Any, i: int) -> Any:
-    """The observation of one environment, a copy."""
+    """Copies the observation of one environment."""
     if isinstance(obs, dict):
         return {key: _row(part, i) for key, part in obs.items()}
     if isinstance(obs, tuple):
@@ -250,7 +246,7 @@ def _row(obs: Any, i: int) -> Any:
 
 
 def _put_row(obs: Any, i: int, other: Any, k: int) -> None:
-    """Puts row k of the other observations into row i."""
+    """Writes row k of the other observations into row i."""
     if isinstance(obs, (dict, tuple)):
         for key in obs if isinstance(obs, dict) else range(len(obs)):
             _put_row(obs[key], i, other[key], k)

@@ -82,7 +82,8 @@ class SB3VecEnv(Follower, VecEnv):
         seed: int | None = None,
         **settings: Any,
     ) -> None:
-        self.seed_rule, self.monitor = check_choice("seed_rule", seed_rule, SEED_RULES), read_flag("monitor", monitor)
+        self.seed_rule = check_choice("seed_rule", seed_rule, SEED_RULES)
+        self.monitor = read_flag("monitor", monitor)
         self._shares = check_choice("infos", infos, INFOS) == "shared"
         self.world = batch_behind(self, world_or_id, num_envs, "same_step", seed, settings)
         self.render_mode = check_render_mode(render_mode)
@@ -124,19 +125,16 @@ class SB3VecEnv(Follower, VecEnv):
         self._waiting.drop()
         try:
             instance = read_instances(self._options, self.num_envs)
-            self._restart(seed=seed, instance=instance, then=self._use_up)
+            self._restart(seed=seed, instance=instance)
         except Exception:
             self._reset_options()
             raise
-        obs = self._observe()
-        self.reset_infos = [self._start(b) for b in range(self.num_envs)]
-        return obs
-
-    def _use_up(self) -> None:
-        """Seeds and options are for one reset."""
         self._row_seed = None
         self._reset_seeds()
         self._reset_options()
+        obs = self._observe()
+        self.reset_infos = [self._start(b) for b in range(self.num_envs)]
+        return obs
 
     def step_async(self, actions: Any) -> None:
         """Takes the actions of the step that `step_wait` plays."""
@@ -227,7 +225,8 @@ class SB3VecEnv(Follower, VecEnv):
             self._copies: Any = [(key, array.copy) for key, array in live.items()]
             self._aside = {key: live[key] for key in ("action_mask",) if key in live}
         else:
-            self._copies, self._aside = live.copy, self._observer.aside
+            self._copies = live.copy
+            self._aside = self._observer.aside
 
     def _observe(self) -> Any:
         if self.moved:

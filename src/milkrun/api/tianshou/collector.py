@@ -77,7 +77,8 @@ class TS_Collector(Collector[CollectStats]):
         action = self._compute_action_policy_hidden(random, everywhere, obs, info, self._pre_collect_hidden_state_RH)
         obs_next, rew, terminated, truncated, infos = self.env.step(action.act_normalized, everywhere)
         begun = np.array(["reset_turn" in info for info in infos])
-        self._pre_collect_obs_RO, self._pre_collect_info_R = obs_next, infos
+        self._pre_collect_obs_RO = obs_next
+        self._pre_collect_info_R = infos
         self._pre_collect_hidden_state_RH = _without(copy(action.hidden_state), np.flatnonzero(begun))
         turn = {
             "obs": obs,

@@ -1,7 +1,7 @@
 """SubprocVecEnv_TS: any environments, each in a process of its own, as a tianshou vector environment.
 
-A step sends each process that is named exactly one command: a step, or, on the turn after an end, the reset, which
-`infos[i]["reset_turn"]` says. Masks come back with the observations, and stand beside them in a `Batch`.
+A step sends each process that is named exactly one command: a step, or, on the turn after an end, the reset; then
+`infos[i]["reset_turn"]` is True. Masks come back with the observations, in one `Batch` with them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from milkrun.api import _remote as remote
 from milkrun.api.foreign import makers
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
-from milkrun.api.workers.commands import application
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 
@@ -26,13 +25,13 @@ class SubprocVecEnv_TS(Venv):
     """A process for each environment: Gymnasium's, or classic ones with four results.
 
     env_fns: functions of no arguments that make an environment each; they travel by cloudpickle.
-    wait_num, timeout: of tianshou's asynchronous kind, which one beat for all forbids; only their defaults are taken.
-    share_memory: True lets observations pass through memory instead of pipes.
-    context: how processes start: "forkserver" (None, where there is one), "spawn" or "fork".
+    wait_num, timeout: of tianshou's asynchronous kind, which lockstep excludes; only their defaults are allowed.
+    share_memory: True sends observations through shared memory instead of pipes.
+    context: the start method of processes: "forkserver" (None, where there is one), "spawn" or "fork".
 
     On a reset turn the action is ignored, the reward 0.0, terminated and truncated are False, and the observation is
-    the new episode's first. An explicit `reset` begins an episode at once, so whoever resets rows that ended, as
-    tianshou's `Collector` does, meets no reset turn.
+    the new episode's first. An explicit `reset` begins an episode at once, so a caller that resets ended rows, as
+    tianshou's `Collector` does, gets no reset turn.
     """
 
     def __init__(
@@ -45,9 +44,9 @@ class SubprocVecEnv_TS(Venv):
     ) -> None:
         env_fns = makers(env_fns)
         if wait_num not in (None, len(env_fns)):
-            raise ConfigError(f"wait_num={wait_num!r}: all {len(env_fns)} environments move on one beat")
+            raise ConfigError(f"wait_num={wait_num!r}: all {len(env_fns)} environments move in lockstep")
         if timeout is not None:
-            raise ConfigError(f"timeout={timeout!r}: all environments move on one beat, so none is left behind")
+            raise ConfigError(f"timeout={timeout!r}: environments move in lockstep, so each step waits for all")
         self.pool = Aligned(Workers(env_fns, context, share_memory))
         super().__init__(len(self.pool))
         workers = self.pool.workers
@@ -63,30 +62,26 @@ class SubprocVecEnv_TS(Venv):
         seed: an int s gives environment i the seed s + i; a list has one (or None) for each that is named.
         options: a dict for all, or a list with one (or None) for each that is named.
         """
-        chosen = self.pool.workers.named(env_id)
+        chosen = self.pool.workers.indices(env_id)
         if seed is None and any(self._seeds[i] is not None for i in chosen):
             seed = [self._seeds[i] for i in chosen]
-        before = self.pool.workers.turns
-        try:
-            obs, infos = self.pool.reset(env_id, seed, options)
-            self._use_up(chosen)
-        except BaseException:
-            if self.pool.workers.turns > before:
-                self._use_up(chosen)
-            raise
-        return self._dress(obs, chosen), _named(infos, chosen)
+        obs, infos = self.pool.reset(env_id, seed, options)
+        for i in chosen:
+            self._seeds[i] = None  # a seed is for one reset
+        return self._with_masks(obs, chosen), _with_ids(infos, chosen)
 
     def step(self, action: Any, id: Ids = None) -> Turn:
-        """One turn of the named environments: a step, or the reset that is due."""
+        """Plays a turn of the named environments: a step, or the reset that is due."""
         if action is None:
-            raise ShapeError("action=None is for asynchronous environments; these move on one beat")
-        chosen = self.pool.workers.named(id)
+            raise ShapeError("action=None is for asynchronous environments; these move in lockstep")
+        chosen = self.pool.workers.indices(id)
         given = action.numpy(force=True) if hasattr(action, "numpy") else action
         obs, rewards, terminated, truncated, infos = self.pool.step(given, id)
-        return self._dress(obs, chosen), rewards, terminated, truncated, _named(infos, chosen)
+        return self._with_masks(obs, chosen), rewards, terminated, truncated, _with_ids(infos, chosen)
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """From the next `reset` on: an int gives environment i seed + i, a list each its own. Action spaces too."""
+        """Sets the seeds of the next `reset`: an int gives environment i seed + i, a list each its own. Action spaces
+        are seeded too."""
         self._assert_is_not_closed()
         if seed is None:
             seeds: list[int | None] = [None] * self.env_num
@@ -102,35 +97,30 @@ class SubprocVecEnv_TS(Venv):
         return [None if one is None else [one] for one in seeds]
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """An attribute of each environment named, also one behind wrappers; None where there is none."""
+        """Reads an attribute of each environment named, also one behind wrappers; None where there is none."""
         if key in self._spaces:
-            return [self._spaces[key][i] for i in self.pool.workers.named(id)]
-        found = self.pool.workers.ask(application(f"get_env_attr {key}", remote.look_up, (key,), {}), id)
+            return [self._spaces[key][i] for i in self.pool.workers.indices(id)]
+        found = self.pool.workers.apply(f"get_env_attr {key}", remote.look_up, key, ids=id)
         return [None if value is remote.Absent else value for value in found]
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
         """Sets an attribute of each environment named, below its wrappers."""
-        self.pool.workers.ask(application(f"set_env_attr {key}", remote.put_inside, (key, value), {}), id)
+        self.pool.workers.apply(f"set_env_attr {key}", remote.put_inside, key, value, ids=id)
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """What each environment's `render` returns."""
+        """Renders each environment."""
         return self.pool.workers.call("render", **kwargs)
 
     def close(self) -> None:
-        """Closes the environments and ends their processes; a second time does nothing."""
+        """Closes the environments and ends their processes. Idempotent."""
         self.pool.close()
         self.is_closed = True
-
-    def _use_up(self, chosen: list[int]) -> None:
-        """The seeds of these are for one reset."""
-        for i in chosen:
-            self._seeds[i] = None
 
     def _assert_is_not_closed(self) -> None:
         if self.is_closed:
             raise Closed(f"this {type(self).__name__} has been closed")
 
-    def _dress(self, obs: Any, chosen: list[int]) -> Any:
+    def _with_masks(self, obs: Any, chosen: list[int]) -> Any:
         """Observations as tianshou takes them, with masks if all of these environments have them."""
         if isinstance(obs, list):
             seen: Any = np.empty(len(obs), object)
@@ -146,7 +136,7 @@ class SubprocVecEnv_TS(Venv):
 SubprocVectorEnv_TS = SubprocVecEnv_TS
 
 
-def _named(infos: list[dict[str, Any]], chosen: list[int]) -> np.ndarray:
+def _with_ids(infos: list[dict[str, Any]], chosen: list[int]) -> np.ndarray:
     for info, i in zip(infos, chosen):
         info["env_id"] = i
     return in_array(infos)

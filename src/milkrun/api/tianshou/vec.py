@@ -9,7 +9,6 @@ of every row's dict into an array, twice a step, which takes longer than the ste
 from __future__ import annotations
 
 import copy
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from milkrun.api._binding import (
 )
 from milkrun.api._spaces import Follower, Observer, action_space
 from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
-from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_rows
+from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_keys, read_rows
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 from milkrun.core.fields import Role
 from milkrun.core.world import World
@@ -76,8 +75,7 @@ class TianshouVectorEnv(Follower, Venv):
         self._step_info = {name: getattr(self.world, name) for name in step_info(self.world) if name != "illegal"}
         self._blanks: list[dict[str, Any]] = [{"env_id": b, "illegal": False} for b in range(self.env_num)]
         self._seeded = np.zeros(self.env_num, bool)  # the rows whose next episode has the key in _keys
-        # The episode stays -1: a reset without a seed adds one to the key that it finds, and so begins episode 0.
-        self._keys = np.full((self.env_num, 3), -1)
+        self._keys = np.zeros((self.env_num, 3), np.int64)
         self.bind()
 
     def reset(self, env_id: Ids = None, *, seed: Any = None, options: Any = None) -> tuple[Any, np.ndarray]:  # type: ignore[override]
@@ -91,15 +89,14 @@ class TianshouVectorEnv(Follower, Venv):
         chosen = self._all if rows is None else rows
         if seed is not None and not is_list(seed) and self.seed_rule == "offset":
             seed = offset_seeds(world, seed, chosen.tolist())
-        due = chosen[self._seeded[chosen]] if seed is None else chosen[:0]
-        before = world.stream[due]
-        try:
-            world.stream[due] = self._keys[due]
-            self._restart(rows, seed=seed, instance=instance, then=partial(self._use_up, chosen))
-        except BaseException:
-            stayed = world.stream[due, 2] < 0  # the keys count from the episode before the first
-            world.stream[due[stayed]] = before[stayed]
-            raise
+        seeded = self._seeded[chosen]
+        if seed is None and seeded.any():
+            keys = read_keys(world.stream, chosen, world.first_row, None)
+            keys[seeded] = self._keys[chosen[seeded]]
+            self._restart(rows, keys=keys, instance=instance)
+        else:
+            self._restart(rows, seed=seed, instance=instance)
+        self._seeded[chosen] = False  # a seed is for one reset
         self._refresh(rows)
         infos: list[dict[str, Any]] = [{"env_id": b} for b in chosen.tolist()]
         self._add_info(infos, rows, self._aside)
@@ -143,7 +140,9 @@ class TianshouVectorEnv(Follower, Venv):
             seeds, streams = [check_seed(seed)] * self.env_num, self._all + self.world.first_row
         if len(seeds) != self.env_num:
             raise ShapeError(f"{len(seeds)} seeds for {self.env_num} rows")
-        self._keys[:, 0], self._keys[:, 1], self._seeded[:] = seeds, streams, True
+        self._keys[:, 0] = seeds
+        self._keys[:, 1] = streams
+        self._seeded[:] = True
         for space, s, stream in zip(self._action_spaces, seeds, streams.tolist()):
             space.seed(s + stream)
         return [[s] for s in seeds]
@@ -189,10 +188,6 @@ class TianshouVectorEnv(Follower, Venv):
         if not len(rows):
             raise ShapeError("id names no row")
         return None if rows.tobytes() == self._in_order else rows
-
-    def _use_up(self, chosen: np.ndarray) -> None:
-        """The seeds of these rows are for one reset."""
-        self._seeded[chosen] = False
 
     _found = ("_aside", "_columns")
 

@@ -19,9 +19,13 @@ class Venv(BaseVectorEnv):
 
     def __init__(self, count: int) -> None:
         self.env_num = self.wait_num = count
-        self.workers, self.waiting_conn, self.waiting_id = [], [], []
+        self.workers = []
+        self.waiting_conn = []
+        self.waiting_id = []
         self.ready_id = list(range(count))
-        self.timeout, self.is_async, self.is_closed = None, False, False
+        self.timeout = None
+        self.is_async = False
+        self.is_closed = False
 
     @property
     def action_space(self) -> list[Any]:

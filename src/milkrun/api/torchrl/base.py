@@ -56,7 +56,8 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             run_type_checks=run_type_checks,
             allow_done_after_reset=allow_done_after_reset,
         )
-        self.check_solution, self.allow_done_after_reset = check_solution, allow_done_after_reset
+        self.check_solution = check_solution
+        self.allow_done_after_reset = allow_done_after_reset
         self._set_seed(seed)
         self._set_up(generator, {**(generator_params or {}), **kwargs})
         self._make_spec(self._specimen)

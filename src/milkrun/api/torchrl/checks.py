@@ -32,7 +32,8 @@ class Checks:
     """The checks of one world's tensors."""
 
     def __init__(self, world: World, groups: SlotGroups) -> None:
-        self._world, self._stream = world, groups.stream
+        self._world = world
+        self._stream = groups.stream
         self._instance_row = world._launcher_layout.slots["instance_row"]
         self._shared: dict[Any, torch.Tensor] = {}
 

@@ -95,8 +95,12 @@ class TorchRLEnv(RL4COEnvBase):
             raise ConfigError("copy=False is for stepping='inplace': functional steps write to new tensors")
         self.copies = copy
         spec = world_spec(world_id)
-        self.world_id, self.name, self.stepping, self.illegal = spec.id, spec.name.lower(), stepping, illegal
-        self.first_row, self.threads = check_count("first_row", first_row, 0), threads
+        self.world_id = spec.id
+        self.name = spec.name.lower()
+        self.stepping = stepping
+        self.illegal = illegal
+        self.first_row = check_count("first_row", first_row, 0)
+        self.threads = threads
         self._debug = read_debug(None)
         self.features = features
         self._base = preset, config
@@ -227,7 +231,7 @@ class TorchRLEnv(RL4COEnvBase):
         self._refuse_other(td.batch_size)
         owner, arrays = self._owned(), None
         if self._asks and rows.numel():
-            streams = torch.from_numpy(owner.following(rows.numpy()))
+            streams = torch.from_numpy(owner.next_keys(rows.numpy()))
             arrays = self.reader.arrays(draw(self._given_generator, streams, CPU))
         return self._show(owner.restart(rows.numpy(), arrays), td.batch_size)
 
@@ -263,7 +267,7 @@ class TorchRLEnv(RL4COEnvBase):
             self._refuse_other(batch)
             root, hidden = self._fields(shown)
             self._stepper.check(root, hidden, batch)
-            self._owned().resume(root, hidden, self.reader.arrays(shown))
+            self._owned().load_rows(root, hidden, self.reader.arrays(shown))
         return shown
 
     def _holds_instance(self, td: TensorDictBase) -> bool:

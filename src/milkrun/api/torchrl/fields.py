@@ -42,7 +42,9 @@ class Slot:
     __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
 
     def __init__(self, f: Field, world: World, shown: list[Field]) -> None:
-        self.field, self.name, self.dtype = f, f.name, DTYPES[f.dtype]
+        self.field = f
+        self.name = f.name
+        self.dtype = DTYPES[f.dtype]
         self.where = world._launcher_layout.slots[f.name]
         self.shape = f.shape(world.sizes)
         self.column = f.column or f.name in COLUMNS

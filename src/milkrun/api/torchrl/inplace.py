@@ -37,22 +37,22 @@ class Owner:
             debug=template.debug,
         )
         self._begun = False
-        self._kept: dict[str, torch.Tensor] = {}  # copies that stay through an episode
+        self._episode: dict[str, torch.Tensor] = {}  # copies that stay through an episode; emptied before one begins
         self._memory: dict[str, tuple[np.ndarray, torch.Tensor]] = {}  # arrays of the world, each also as a tensor
-        self._views: tuple[int, Rows] | None = None  # what copy=False returns, and `world.laid` when it was made
+        self._views: tuple[int, Rows] | None = None  # what copy=False returns, and `world.instance_version` then
         shown = (*stepper.instance, *stepper.carried, *stepper.views, stepper.stream)
         self._has_foreign = any(slot.field.strided for slot in shown)
 
     def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
         """New episodes in all rows, with these keys."""
-        # The reset adds one to the episode.
-        self._reset(None, instance, streams - [0, 0, 1], self.world.given)
-        self._keep()
+        self._episode = {}
+        self.world.begin_episodes(streams, None, instance)
+        self._begun = True
         return self.show()
 
-    def following(self, rows: np.ndarray) -> np.ndarray:
+    def next_keys(self, rows: np.ndarray) -> np.ndarray:
         """The keys of the next episodes of these rows."""
-        self._ready()
+        self._require_begun()
         # An array as index makes a copy: the world's own keys stay as they are.
         keys: np.ndarray = self.world.stream[rows]
         keys[:, 2] += 1
@@ -60,43 +60,27 @@ class Owner:
 
     def restart(self, rows: np.ndarray, instance: Mapping[str, Any] | None = None) -> Rows:
         """The next episode of these rows, on new instances, drawn where none are given."""
-        self._ready()
-        given = self.world.given.copy()
-        given[rows] = False
-        self._reset(rows, instance, self.world.stream, given)
-        self._keep()
+        keys = self.next_keys(rows)
+        self._episode = {}
+        self.world.begin_episodes(keys, rows, instance, redraw=True)
         return self.show()
 
-    def _reset(
-        self, rows: np.ndarray | None, instance: Mapping[str, Any] | None, stream: np.ndarray, given: np.ndarray
-    ) -> None:
-        """Resets rows of the world once it has these keys and flags. If it refuses, it has those that it had."""
-        world = self.world
-        before = world.stream.copy(), world.given.copy()
-        stream = stream.copy()
-        try:
-            world.stream[:], world.given[:] = stream, given
-            world.reset(rows, instance=instance)
-        except BaseException as error:
-            # A refused reset leaves the world as it was before the call. One that an interrupt cut off is done whole or
-            # not at all: the keys tell.
-            if isinstance(error, Exception) or (world.stream == stream).all():
-                world.stream[:], world.given[:] = before
-            raise
-
-    def resume(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
-        """Takes over rows as they stand in a TensorDict that has been checked."""
-        self.world.reset(instance=instance)
+    def load_rows(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
+        """Takes over rows from a TensorDict that has been validated."""
+        fields: dict[str, np.ndarray] = {}
         for slot in (*self.stepper.instance, *self.stepper.carried, self.stepper.stream):
-            array = getattr(self.world, slot.name)
-            array[:] = (root if slot.root else hidden)[slot.name].reshape(array.shape).numpy(force=True)
-        self.world.done[:] = self.world.terminated | self.world.truncated
-        self.world.rows_written(np.arange(self.world.num_envs))
-        self._keep()
+            shape = getattr(self.world, slot.name).shape
+            fields[slot.name] = (root if slot.root else hidden)[slot.name].reshape(shape).numpy(force=True)
+        fields["done"] = fields["terminated"] | fields["truncated"]
+        self._episode = {}
+        self._begun = False  # until both calls are through
+        self.world.reset(instance=instance)
+        self.world.write_rows(fields, np.arange(self.world.num_envs))
+        self._begun = True
 
     def step(self, action: np.ndarray, wanted: np.ndarray | None) -> Rows:
         """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
-        self._ready()
+        self._require_begun()
         world = self.world
         if wanted is None and not world.done.any():
             world.step(action)
@@ -118,33 +102,31 @@ class Owner:
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
         """Goes on from what `save` gave."""
+        self._episode = {}
         self.world.load_state_dict(saved)
-        self._keep()
+        self._begun = True
 
     def show(self) -> Rows:
         """What the rows are now."""
         self.world.observe()
         if self.copy or self._has_foreign:
             return self._rows()
-        if self._views is None or self._views[0] != self.world.laid:
-            self._views = self.world.laid, self._rows()
+        if self._views is None or self._views[0] != self.world.instance_version:
+            self._views = self.world.instance_version, self._rows()
         root, hidden = self._views[1]
         return root.copy(), hidden.copy()
 
     def _rows(self) -> Rows:
         root: dict[str, torch.Tensor] = {}
         hidden: dict[str, torch.Tensor] = {}
-        for slot in (*self.stepper.instance, self.stepper.stream):
-            (root if slot.root else hidden)[slot.name] = self._kept[slot.name] if self.copy else self._tensor(slot)
+        lasting = (*self.stepper.instance, self.stepper.stream)
+        if self.copy and not self._episode:
+            self._episode = {slot.name: self._tensor(slot) for slot in lasting}
+        for slot in lasting:
+            (root if slot.root else hidden)[slot.name] = self._episode[slot.name] if self.copy else self._tensor(slot)
         for slot in (*self.stepper.carried, *self.stepper.views, self.stepper.done):
             (root if slot.root else hidden)[slot.name] = self._tensor(slot)
         return root, hidden
-
-    def _keep(self) -> None:
-        """Copies what stays through an episode, after rows have begun one."""
-        self._begun = True
-        if self.copy:
-            self._kept = {slot.name: self._tensor(slot) for slot in (*self.stepper.instance, self.stepper.stream)}
 
     def _tensor(self, slot: Slot) -> torch.Tensor:
         """A field as a tensor: a copy or a view. Memory of an engine is copied, since torch need not be able to read
@@ -157,6 +139,6 @@ class Owner:
             known = self._memory[slot.name] = array, torch.from_numpy(array).view(shape)
         return known[1].clone() if self.copy else known[1]
 
-    def _ready(self) -> None:
+    def _require_begun(self) -> None:
         if not self._begun:
             raise ResetNeeded("stepping='inplace': reset() before the first step")

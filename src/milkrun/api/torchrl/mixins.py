@@ -66,8 +66,11 @@ class OpsMixin(Host):
                 del whole[key]
             whole.shape = self.batch_size
         specs = self._specs(td)
-        self.observation_spec, self.state_spec = specs.observation, specs.state
-        self.action_spec, self.reward_spec, self.done_spec = specs.action, specs.reward, specs.done
+        self.observation_spec = specs.observation
+        self.state_spec = specs.state
+        self.action_spec = specs.action
+        self.reward_spec = specs.reward
+        self.done_spec = specs.done
         self._has_specs = True
         self.set_spec_lock_(locked)
 

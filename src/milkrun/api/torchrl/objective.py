@@ -18,7 +18,9 @@ class Objective:
     """Prices and checks of solutions of one world; TensorDicts have one batch dimension."""
 
     def __init__(self, stepper: Stepper, reader: InstanceReader) -> None:
-        self._stepper, self._reader, self._world = stepper, reader, stepper.world
+        self._stepper = stepper
+        self._reader = reader
+        self._world = stepper.world
 
     @property
     def task(self) -> Any:

@@ -38,7 +38,8 @@ class InstanceReader:
     """Finds the instance fields of one world in TensorDicts."""
 
     def __init__(self, world: World, names: list[str]) -> None:
-        self.names, self._nodes = names, world.sizes.get("N")
+        self.names = names
+        self._nodes = world.sizes.get("N")
         self._scalars = {name for name in names if not world.fields[name].dims}
         self._scalars |= {name for name in ("capacity", "vehicle_cap") if name not in names}
         always = ("depot", "dist_matrix")

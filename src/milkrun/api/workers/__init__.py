@@ -1,10 +1,9 @@
-"""Environments in other processes: the pool under the classes of SB3, tianshou and MAPPO, without any of their words.
+"""Environments in other processes: the pool under the classes of SB3, tianshou and MAPPO, independent of all of them.
 
-`Workers` sends one command to each process it is asked for and waits for the answers. `Aligned` stands on it and keeps
-steps and resets on one beat: on the turn after an end an environment is reset instead of stepped.
+`pool` is what a caller uses, `processes` starts and messages the workers, `worker` runs in each of them, `shared` holds
+observations in shared memory.
 """
 
-from milkrun.api.workers.aligned import Aligned
-from milkrun.api.workers.pool import Workers
+from milkrun.api.workers.pool import Aligned, Workers
 
 __all__ = ["Aligned", "Workers"]

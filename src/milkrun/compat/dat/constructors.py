@@ -17,8 +17,7 @@ from milkrun.compat.dat.frames import process_frame
 from milkrun.core.arguments import check_count, check_seed
 from milkrun.core.errors import ConfigError, did_you_mean, missing_extra, shown
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.files import BENCHMARK, LUNAR_LANDER
-from milkrun.tracking.lunar import LunarLanderConfig
+from milkrun.tracking.files import BENCHMARK, LUNAR_LANDER, LunarLanderConfig
 
 LUNAR_IDS = (LUNAR_LANDER, f"{LUNAR_LANDER}-v2", f"{LUNAR_LANDER}-v3")
 

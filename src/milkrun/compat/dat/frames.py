@@ -16,9 +16,8 @@ from milkrun.core.kernels import KERNEL_OPTIONS, array_at
 from milkrun.core.memory import address_of
 from milkrun.core.threads import Entry
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.files import SECTIONS
-from milkrun.tracking.link.pictures import fitter
-from milkrun.tracking.lunar import LunarLanderConfig
+from milkrun.tracking.files import SECTIONS, LunarLanderConfig
+from milkrun.tracking.moment import resize
 
 NORMS = {0: (0, 255), 1: (128, 128)}
 """By `norm` what is taken from a pixel, and what it is then divided by."""
@@ -76,8 +75,7 @@ def process_frame(image: Any, conf: Any, env: Any = None) -> np.ndarray:
         pixels = pixels[..., None]
     if pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or 0 in pixels.shape or pixels.dtype != np.uint8:
         raise ShapeError(f"image: {pixels.dtype} {pixels.shape}: must be uint8 (height, width, 3), or 1 for grey")
-    height, width, channels = pixels.shape
-    fitted = fitter((channels, height, width), form.channels, form.size).fit(pixels.transpose(2, 0, 1))
+    fitted = resize(pixels.transpose(2, 0, 1), form.channels, form.size)
     return normalise(fitted, form.norm)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from milkrun.compat.parallel.lockstep import Links, Lockstep, Threads
 from milkrun.compat.parallel.returns import Returns
-from milkrun.compat.parallel.turns import Links, OneByOne, Threads
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
 
 
@@ -164,11 +164,11 @@ def _batch_of(items: list[Any]) -> Any:
     if any(batch is not None and batch is other for i, batch in enumerate(shared) for other in shared[:i]):
         raise ShapeError("handles of one world must come alone, all its rows in order")
     if all(_has(item, "send", "receive") for item in items):
-        return OneByOne(Links(items), count)
+        return Lockstep(Links(items), count)
     for i, item in enumerate(items):
         if not _has(item, "reset", "step"):
             raise ConfigError(f"item {i} is a link without reset and step: among others that are none it needs them")
-    return OneByOne(Threads(items), count)
+    return Lockstep(Threads(items), count)
 
 
 def _has(item: Any, *names: str) -> bool:

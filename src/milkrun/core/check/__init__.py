@@ -1,4 +1,4 @@
-"""check_world(): finds what is broken in a new world (`checker`), by rules that stand in `rules` and `replays`."""
+"""check_world() finds what is broken in a new world (`checker`) by rules (`rules`, `interpreted`, `replays`)."""
 
 from milkrun.core.check.checker import Finding, check_world
 

@@ -1,9 +1,9 @@
 """check_world(): finds what is broken in a new world.
 
-It reads the declarations, interprets the kernels with every access checked, plays a batch at random (illegal actions
-included) with a rule book beside it, then makes the same calls again in worlds that may differ in nothing: other batch
-sizes, thread counts, histories. The rules are the functions of `rules`, `interpreted` and `replays`; together they are
-the contract, in code.
+It reads the declarations, interprets the kernels with every access checked, and plays a batch at random (illegal
+actions included) while it checks every rule. Then it repeats the calls in worlds that must not differ: with other batch
+sizes, thread counts, histories. The rules are the functions of `rules`, `interpreted` and `replays`: the contract of a
+world, in code.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from milkrun.core.arguments import check_count
 from milkrun.core.check import interpreted, rules
 from milkrun.core.check.bench import Bench, Call, choose
 from milkrun.core.check.replays import REPLAY_RULES, writes_inside
-from milkrun.core.check.rules import Moment, Task
+from milkrun.core.check.rules import Task, Transition
 from milkrun.core.errors import ConfigError, KernelRefused, MilkrunError, MissingExtra
 from milkrun.core.registry import make, world_spec
 from milkrun.core.world import World
 
 ROWS = 64
-TURNS, MOST = 80, 5  # turns of the play; up to five times that it goes on until every row has ended once
-_NOT_THEIRS = tuple(
+TURNS, MOST = 80, 5  # turns of the play; up to five times as many until every row has ended once
+_FOREIGN = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (os.path.dirname(__file__), np.__file__, numba.__file__)
 )
-"""Where code stands that no author of a world wrote: `core`, numpy and numba."""
+"""Folders of code that is not the author's: `core`, numpy and numba."""
 CLOSED = 0.1  # share of actions that are not allowed
 
 
@@ -52,13 +52,13 @@ class Finding:
 def check_world(world: World | type[World] | str, *, task: Task | None = None, turns: int = TURNS) -> list[Finding]:
     """What is broken in a world; an empty list if nothing was found.
 
-    `world` is a World, which lends its class, configuration, number of rows and seed and is not touched itself, or a
-    class or an id, which are checked in their default configuration. `task(world)` gives the cost of each row's
-    solution, to compare with the objective of finished episodes; without it, the task that the class names. `turns`:
-    how long to play, at least; fewer for a world whose steps take milliseconds.
+    `world` is a class or an id, checked in the default configuration, or a World, whose class, configuration, number of
+    rows and seed are used and which does not change. `task(world)` gives the cost of each row's
+    solution, to compare with the objective of finished episodes; the default is the task that the class names. `turns`
+    is the least number of turns to play: take fewer for a world whose steps take milliseconds.
 
     Declarations are checked first, then the kernels as plain Python, then one play, then replays of it. Each stage
-    stands on the one before, and each replay on those before it, so the search ends where the first fault was found.
+    relies on the ones before, so the search ends after the first stage or replay with a finding.
     """
     named = world_spec(world) if isinstance(world, str) else None  # an unknown id is an error of the caller
     if not (named or isinstance(world, World) or (isinstance(world, type) and issubclass(world, World))):
@@ -95,15 +95,15 @@ def _findings(rule: Callable[..., Any], *args: Any) -> list[Finding]:
 
 
 def _raised(error: Exception) -> Finding:
-    """An author's code that raises where it must not (in a declaration, a kernel, a hook), or a kernel that cannot be
-    compiled. Our errors are sentences; of others it is said where they come from."""
+    """The finding for an error in the author's code (a declaration, a kernel, a hook), or for a kernel that does not
+    compile. Errors that are not Milkrun's get their place added."""
     if isinstance(error, MissingExtra):
-        raise error  # says nothing of the world
+        raise error  # not a fault of the world
     if isinstance(error, MilkrunError):
         rule = "compiles" if isinstance(error, KernelRefused) else "raises_nothing"
         return Finding(rule, getattr(error, "row", None), getattr(error, "field", ""), str(error))
     frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if not frame.filename.startswith(_NOT_THEIRS)]
+    theirs = [frame for frame in frames if not frame.filename.startswith(_FOREIGN)]
     at = (theirs or frames)[-1]
     said = str(error).strip().partition("\n")[0]
     place = f"{at.name} ({os.path.basename(at.filename)}:{at.lineno})"
@@ -111,26 +111,26 @@ def _raised(error: Exception) -> Finding:
 
 
 def _watch(bench: Bench, task: Task | None) -> list[Finding]:
-    """Plays with every rule of `rules` beside it; of each rule and field the first finding."""
+    """Plays, and checks every rule of `rules` after each call; the first finding of each rule and field."""
     found: dict[tuple[str, str], Finding] = {}
     try:
         task = task or rules.task_of(bench.cls, bench.config)
     except Exception as error:
         return [_raised(error)]
-    for moment in _moments(bench, found):
-        for rule in rules.RESET_RULES if moment.call.actions is None else rules.STEP_RULES:
-            for finding in _findings(rule, moment):
+    for transition in _transitions(bench, found):
+        for rule in rules.RESET_RULES if transition.call.actions is None else rules.STEP_RULES:
+            for finding in _findings(rule, transition):
                 found.setdefault((finding.rule, finding.field), finding)
-        if not found:  # these may rely on all the other rules
-            late = _findings(rules.takes_own_states, moment)
+        if not found:  # these rely on all other rules
+            late = _findings(rules.takes_own_states, transition)
             if task is not None and not late:
-                late = _findings(rules.agrees_with_task, moment, task)
+                late = _findings(rules.agrees_with_task, transition, task)
             found |= {(finding.rule, finding.field): finding for finding in late}
     return [*found.values(), *_findings(writes_inside, bench)]
 
 
-def _moments(bench: Bench, found: dict[tuple[str, str], Finding]) -> Iterator[Moment]:
-    """The calls of a play; one that raises is its last, and found."""
+def _transitions(bench: Bench, found: dict[tuple[str, str], Finding]) -> Iterator[Transition]:
+    """The transitions of a play; a call that raises ends it with a finding."""
     try:
         yield from play(bench)
     except Exception as error:
@@ -138,10 +138,10 @@ def _moments(bench: Bench, found: dict[tuple[str, str], Finding]) -> Iterator[Mo
         found[finding.rule, ""] = finding
 
 
-def play(bench: Bench) -> Iterator[Moment]:
-    """Every call of one random play; each is kept in the script of the bench.
+def play(bench: Bench) -> Iterator[Transition]:
+    """Plays at random, and appends each call to the script of the bench.
 
-    A turn resets the rows that have ended and steps three quarters of the batch, so that rows drift apart.
+    A turn resets the rows that have ended and steps three quarters of the batch, so that rows get out of step.
     """
     world, rng = bench.make(), np.random.default_rng(bench.seed)
     before = rules.frame_of(world)
@@ -150,7 +150,7 @@ def play(bench: Bench) -> Iterator[Moment]:
         for call in _turn(world, due, rng):
             bench.script.append(call)
             after = rules.frame_of(world)
-            yield Moment(world, call, before, after)
+            yield Transition(world, call, before, after)
             before = after
         due = world.terminated | world.truncated
         ended_once |= due

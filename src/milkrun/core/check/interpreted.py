@@ -1,9 +1,9 @@
-"""The rules that show when kernels are interpreted: every access is checked, and the bits are those of compiled play.
+"""The rules that need interpreted kernels: every access is valid, and compiled kernels leave the same numbers.
 
-A few rows play side by side, each in a way of its own: at random, by the first or the last allowed action (which fills
-records to their ends), or with long runs of illegal actions before and between (which count as steps, but do not move).
-They do so in the configuration given, and in that with the smallest sizes it allows. Then the same worlds are asked to
-load states with a whole number at an end of its bounds, and play on from those that they take.
+Each of a few rows plays in its own way: at random, by the first or the last allowed action (which fills records to
+their ends), or with long runs of illegal actions (which count as steps, but change nothing). They play in the given
+configuration, and in that with the smallest sizes. Then the same worlds load states with a whole number at an end of
+its bounds, and play on from those that they accept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.bounds import may_index
-from milkrun.core.check.bench import Bench, Call, Fault, apply, bits_differ, choose
+from milkrun.core.check.bench import TOLERANCE, Bench, Call, Fault, apply, choose, first_difference
 from milkrun.core.config import Config
 from milkrun.core.errors import ConfigError, KernelFault, MilkrunError, ShutMask
 from milkrun.core.fields import Field, Role
@@ -28,18 +28,17 @@ from milkrun.core.world import World
 
 ROWS = 8
 LONGEST = 1_000  # turns of a play; illegal ones cost little
-LOOKS = 8  # every so many calls somebody looks
+OBSERVED = 8  # views on demand are computed after every so many calls
 CALL_SECONDS = 60.0  # of processor time for a reset or a step of all rows; the slowest world takes less than one
 _CORE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 STEPS = 8  # of play from a state at the end of its bounds
 LEANS = np.array([0, -1, 1, 0, 0, -1, 1, 0])
-"""Which allowed action a row takes: any, the first, the last."""
+"""Which allowed action a row takes: any (0), the first (-1), the last (1)."""
 
 
 @dataclasses.dataclass
-class Take:
-    """An interpreted play: its calls, and what each row was after them; its world as it stands at the end, and what it
-    saved when its last episodes began."""
+class Play:
+    """An interpreted play: its calls, the fields after each, its world, and the state when its last episodes began."""
 
     config: Config
     world: World
@@ -49,7 +48,7 @@ class Take:
 
 
 def accesses_checked(bench: Bench) -> Iterator[Fault]:
-    """A kernel touches what is there and its own: no index out of range, no other row, no left-over scratch."""
+    """A kernel accesses only its own row, by indices in range, and reads no scratch that it has not written."""
     for config in dict.fromkeys((bench.config, smallest(bench))):
         try:
             world = bench.make(ROWS, config=config, debug=True)
@@ -57,17 +56,17 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
             if config is bench.config:
                 raise
             continue
-        take = Take(config, world)
-        bench.takes.append(take)
+        play = Play(config, world)
+        bench.plays.append(play)
         try:
-            for number, call in enumerate(_limited(_play(world, np.random.default_rng(bench.seed)))):
-                take.calls.append(call)
+            for number, call in enumerate(_limited(_calls(world, np.random.default_rng(bench.seed)))):
+                play.calls.append(call)
                 world._launcher.first_fault(world._table_address, world._all_address, world.num_envs)
-                take.frames.append(_frame(world, number))
+                play.frames.append(_frame(world, number))
                 if call.actions is None:
-                    take.begun = world.state_dict()
+                    play.begun = world.state_dict()
         except KernelFault as error:
-            found = error.row, error.field, _told(error) + _size(bench, config)
+            found = error.row, error.field, _sentence(error) + _size(bench, config)
             if isinstance(error, ShutMask):
                 bench.shut = found
             else:
@@ -76,8 +75,8 @@ def accesses_checked(bench: Bench) -> Iterator[Fault]:
 
 
 def _limited(calls: Iterator[Call]) -> Iterator[Call]:
-    """The calls, each stopped with KernelFault where it takes more than CALL_SECONDS of processor time: a kernel that
-    never ends would never be found. A signal does that, so it works in the main thread only."""
+    """The calls, each limited to CALL_SECONDS of processor time: an endless loop in a kernel becomes a KernelFault.
+    This takes a signal, so calls in other threads have no limit."""
     if threading.current_thread() is not threading.main_thread():
         yield from calls
         return
@@ -104,66 +103,69 @@ def _limited(calls: Iterator[Call]) -> Iterator[Call]:
 
 
 def open_while_live(bench: Bench) -> Iterator[Fault]:
-    """A live row has an allowed action, each of its agents one: the rule of `rules`, with the kernel that breaks it."""
+    """A live row has an allowed action for each agent: the rule of `rules`, with the kernel that breaks it."""
     if bench.shut is not None:
         yield bench.shut
 
 
 def interpreted_alike(bench: Bench) -> Iterator[Fault]:
-    """Interpreted and compiled kernels leave the same bits."""
-    for take in bench.takes:
-        world = bench.make(ROWS, config=take.config)
-        for number, (call, frame) in enumerate(zip(take.calls, take.frames)):
+    """Interpreted and compiled kernels leave the same whole numbers and flags, and floats equal within TOLERANCE.
+
+    After each call the compiled world continues from the interpreted numbers, so that rounding does not add up.
+    """
+    for play in bench.plays:
+        world = bench.make(ROWS, config=play.config)
+        for number, (call, frame) in enumerate(zip(play.calls, play.frames)):
             apply(world, call)
-            if number % LOOKS == 0:
+            if number % OBSERVED == 0:
                 world.observe()
             for name, interpreted in frame.items():
                 compiled = getattr(world, name)
-                if compiled.tobytes() != interpreted.tobytes():
-                    row = int(bits_differ(compiled, interpreted).argmax())
-                    k = int(bits_differ(compiled[row].ravel(), interpreted[row].ravel()).argmax())
-                    one, two = compiled[row].ravel()[k], interpreted[row].ravel()[k]
-                    at = [int(j) for j in np.unravel_index(k, compiled.shape[1:])] if compiled.ndim > 1 else ""
-                    yield row, name, f"{name}{at} = {one}, but {two} when the kernels are interpreted"
+                if found := first_difference(name, compiled, interpreted, TOLERANCE):
+                    row, label, one, two = found
+                    yield row, name, f"{label} = {one}, but {two} when the kernels are interpreted"
                     return
+                compiled[...] = interpreted
 
 
 def ends_guarded(bench: Bench) -> Iterator[Fault]:
-    """A saved state with a number at an end of its bounds is refused, or can be played: no kernel leaves its arrays."""
-    for take in bench.takes:
+    """A saved state with a number at an end of its bounds is refused, or is played without an index out of range."""
+    for play in bench.plays:
         rng = np.random.default_rng(bench.seed)
-        under_way = take.world.state_dict()
-        tried = [(f, value) for f in take.world.fields.values() for value in _ends(f, take.world.sizes)]
-        for saved, whole in ((take.begun, True), (under_way, False)):
+        under_way = play.world.state_dict()
+        tried = [(f, value) for f in play.world.fields.values() for value in _ends(f, play.world.sizes)]
+        for saved, whole in ((play.begun, True), (under_way, False)):
             for first in range(0, len(tried), ROWS):
                 lot = dict(enumerate(tried[first : first + ROWS]))
-                taken: list[int] = []
+                accepted: list[int] = []
                 loading: int | None = None
                 try:
                     for loading in lot:
-                        if _takes(take.world, saved, loading, *lot[loading], None if whole else rng):
-                            taken.append(loading)
+                        if _accepts(play.world, saved, loading, *lot[loading], None if whole else rng):
+                            accepted.append(loading)
                     loading = None
                     for _ in range(min(STEPS, bench.turns)):
-                        live = [row for row in taken if not (take.world.terminated[row] or take.world.truncated[row])]
+                        live = [
+                            row for row in accepted if not (play.world.terminated[row] or play.world.truncated[row])
+                        ]
                         if live:
-                            take.world.step(choose(take.world, rng)[live], rows=live)
-                except ShutMask:  # such a state leads nowhere, but no kernel leaves its arrays
+                            play.world.step(choose(play.world, rng)[live], rows=live)
+                except ShutMask:  # a dead end, but no access out of range
                     continue
                 except KernelFault as error:
-                    f, value = lot[loading if loading is not None else error.row if error.row in lot else taken[0]]
-                    told = (
-                        f"a saved state with {f.name} = {value} is taken, and then {_told(error)}"
-                        f"{_size(bench, take.config)}: the kernel `fault` or check_states must refuse such a state, "
+                    f, value = lot[loading if loading is not None else error.row if error.row in lot else accepted[0]]
+                    sentence = (
+                        f"a saved state with {f.name} = {value} is accepted, and then {_sentence(error)}"
+                        f"{_size(bench, play.config)}: the kernel `fault` or check_states must refuse such a state, "
                         "or the kernel guard its access"
                     )
-                    yield None, f.name, told
+                    yield None, f.name, sentence
                     return
 
 
 def _ends(f: Field, sizes: dict[str, int]) -> list[int]:
-    """The lowest, the highest and the last but one value of a state field with which kernels may index. Where no
-    highest value is declared, as of a counter, it is the largest size."""
+    """The lowest, the highest and the last but one value of a state field that kernels may use as an index. Without a
+    declared maximum, as of a counter, the largest size is used."""
     if f.role is not Role.STATE or not may_index(f) or 0 in f.shape(sizes):
         return []
     low, high = f.bounds(sizes)
@@ -173,11 +175,11 @@ def _ends(f: Field, sizes: dict[str, int]) -> list[int]:
     return list(dict.fromkeys(value for value in (least, most, most - 1) if value >= least and most >= least))
 
 
-def _takes(
+def _accepts(
     world: World, saved: dict[str, np.ndarray], row: int, f: Field, value: int, rng: np.random.Generator | None
 ) -> bool:
-    """Whether a world takes a row back with another value in a field: in all its elements, or in one by `rng`. A row
-    that has it already, or has ended, is not tried."""
+    """Whether a world accepts a row with another value in a field: in all elements, or in one chosen by `rng`. A row
+    that has the value already, or has ended, is not tried."""
     if saved["terminated"][row] or saved["truncated"][row]:
         return False
     own = saved["instance_row"][row]
@@ -200,7 +202,7 @@ def _takes(
 
 
 def smallest(bench: Bench) -> Config:
-    """The configuration with every option that sets a size at its lower bound, as far as they go together."""
+    """The configuration with every option that sets a size at its lower bound, as far as their combination is valid."""
     config: Any = bench.config
     for f in dataclasses.fields(config):
         value, low = getattr(config, f.name), f.metadata.get("low")
@@ -216,43 +218,46 @@ def smallest(bench: Bench) -> Config:
     return config
 
 
-def _play(world: World, rng: np.random.Generator) -> Iterator[Call]:
-    """The calls of one play, made in `world`: an episode of each row in its own way, then the start of another."""
+def _calls(world: World, rng: np.random.Generator) -> Iterator[Call]:
+    """Makes the calls of one play in `world` and yields them: an episode of each row in its own way, then the start of
+    another."""
     longest = max([*world.sizes.values(), 8])
     limit = min(LONGEST, 2 * longest + 2 if world.max_steps == NO_LIMIT else int(world.max_steps))
     every = np.arange(ROWS)
-    yield _made(world, Call(every))
+    yield _apply_call(world, Call(every))
     for turn in range(limit):
         live = np.flatnonzero(~(world.terminated | world.truncated))
         if not len(live):
             break
-        yield _made(world, Call(live, choose(world, rng, _refused(turn, limit), LEANS)[live]))
-    yield _made(world, Call(every))
+        yield _apply_call(world, Call(live, choose(world, rng, _illegal_share(turn, limit), LEANS)[live]))
+    yield _apply_call(world, Call(every))
     for _ in range(3):
         live = np.flatnonzero(~(world.terminated | world.truncated))
-        yield _made(world, Call(live, choose(world, rng)[live]))
+        yield _apply_call(world, Call(live, choose(world, rng)[live]))
 
 
-def _refused(turn: int, limit: int) -> np.ndarray:
-    """(ROWS,) the chance that a row tries what is not allowed."""
+def _illegal_share(turn: int, limit: int) -> np.ndarray:
+    """(ROWS,) the probability that a row takes an illegal action."""
     late, half = turn < limit - max(8, limit // 8), turn < limit // 2
     return np.array([0, 0, 0, 0.1, late, turn % 2, half, 0.5])
 
 
-def _made(world: World, call: Call) -> Call:
+def _apply_call(world: World, call: Call) -> Call:
     apply(world, call)
     return call
 
 
 def _frame(world: World, number: int) -> dict[str, np.ndarray]:
-    looked = number % LOOKS == 0
-    if looked:
+    observed = number % OBSERVED == 0
+    if observed:
         world.observe()
-    fields = (f for f in world.fields.values() if f.per_row and (looked or not f.on_demand) and f.role is not Role.KEY)
+    fields = (
+        f for f in world.fields.values() if f.per_row and (observed or not f.on_demand) and f.role is not Role.KEY
+    )
     return {f.name: getattr(world, f.name).copy() for f in fields}
 
 
-def _told(error: KernelFault) -> str:
+def _sentence(error: KernelFault) -> str:
     return f"{error.place and error.place + ': '}{error.reason}"
 
 

@@ -1,8 +1,8 @@
 """The rules of the contract that show when two worlds make the same calls.
 
-One world is played once (`check.play`); the calls are kept and made again by worlds that may differ in batch size,
-thread count, history, saving or who looks at them, and in no bit of their rows. Each rule is a function as in
-`rules`, of the bench that makes the worlds and holds the calls.
+One world is played once (`checker.play`). Its calls are repeated in worlds that may differ in batch size, threads,
+history, saving or calls of `observe`, but in no bit of their rows. Each rule is a function as in `rules`; its argument
+is the bench that makes the worlds and holds the calls.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from milkrun.core.check.bench import Bench, Fault, apply, bits_differ, choose, differences, replayed
+from milkrun.core.check.bench import Bench, Fault, apply, choose, differences, numbers_differ, replayed
 from milkrun.core.check.interpreted import ends_guarded, interpreted_alike
-from milkrun.core.check.rules import OUTCOME, Moment, finite, in_bounds
+from milkrun.core.check.rules import OUTCOME, Transition, finite, in_bounds
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.core.fields import Field, Role
 from milkrun.core.launcher import NO_LIMIT
@@ -27,13 +27,13 @@ PATIENCE = 5_000  # turns in which some row of a world without a step limit must
 
 
 def writes_inside(bench: Bench) -> Iterator[Fault]:
-    """Kernels write into their own arrays."""
+    """Kernels write only into their own arrays."""
     for name in bench.overrun():
         yield None, name, f"a kernel writes beyond the ends of {name}"
 
 
 def ends(bench: Bench) -> Iterator[Fault]:
-    """Random play comes to an end where no step limit cuts it off."""
+    """Random play terminates in a world without a step limit."""
     world, rng = bench.make(), np.random.default_rng(bench.seed)
     if bench.some_ended or world.max_steps != NO_LIMIT:
         return
@@ -51,13 +51,13 @@ def reproducible(bench: Bench) -> Iterator[Fault]:
 
 
 def reads_inside(bench: Bench) -> Iterator[Fault]:
-    """Kernels read from their own arrays: what lies beyond them makes no difference."""
-    told = "when other bytes lie beyond the ends of the arrays"
-    yield from replayed(bench, bench.make(), bench.make(guard=0x01), told)
+    """Kernels read only from their own arrays: the bytes beyond them change nothing."""
+    how = "when other bytes lie beyond the ends of the arrays"
+    yield from replayed(bench, bench.make(), bench.make(guard=0x01), how)
 
 
 def rows_alone(bench: Bench) -> Iterator[Fault]:
-    """A row is the same in any batch: any slice of a big one, made alone with `first_row`, has its bits."""
+    """A row is the same in any batch: a slice of a big one, made alone with `first_row`, has the same bits."""
     n = bench.rows
     cuts = sorted({0, 1, 3, n // 2, n // 2 + 1, n - 1, n})
     whole = bench.make()
@@ -66,27 +66,27 @@ def rows_alone(bench: Bench) -> Iterator[Fault]:
         apply(whole, call)
         for part in parts:
             apply(part, call)
-            told = f"in a world of {part.num_envs} row{'s' * (part.num_envs > 1)} that begins at row {part.first_row}"
-            if found := list(differences(whole, part, told, instances=call.actions is None)):
+            how = f"in a world of {part.num_envs} row{'s' * (part.num_envs > 1)} that begins at row {part.first_row}"
+            if found := list(differences(whole, part, how, instances=call.actions is None)):
                 yield from found
                 return
 
 
 def reset_forgets(bench: Bench) -> Iterator[Fault]:
-    """An episode starts the same whatever was played before: every field is put to its start."""
+    """The start of an episode does not depend on earlier episodes: reset writes every field."""
     played, fresh = bench.make(), bench.make()
     for call in bench.script:
         apply(played, call)
     for world in (played, fresh):
         world.reset(seed=bench.seed ^ 1)
         world.observe()
-    # a record is only as long as its counter says, so what lies behind may stay
+    # a record is as long as its counter, so later elements may stay
     records = [f.name for f in bench.cls.fields.values() if f.tally and f.dims]
     yield from differences(played, fresh, "after the same reset of a world never played", skip=records, on_demand=True)
 
 
 def looking_changes_nothing(bench: Bench) -> Iterator[Fault]:
-    """`observe` and `render` write views and nothing else, and a view does not know how often it was made."""
+    """`observe` and `render` write nothing but views, and a view does not depend on how often it was computed."""
     blind, seen = bench.make(), bench.make()
     for number, call in enumerate(bench.script):
         apply(blind, call)
@@ -102,8 +102,8 @@ def looking_changes_nothing(bench: Bench) -> Iterator[Fault]:
 
 
 def episodes_shown(bench: Bench) -> Iterator[Fault]:
-    """An episode can be recorded: its scenes have the same marks at every step, its chart names fields, lanes and kinds
-    that there are."""
+    """An episode can be recorded: its scenes have the same marks at every step, and its chart names existing fields,
+    lanes and kinds."""
     if bench.cls.scene is World.scene and bench.cls.chart is World.chart and not bench.cls.chart_fields:
         return
     world, rng = bench.make(1), np.random.default_rng(bench.seed)
@@ -120,20 +120,20 @@ def episodes_shown(bench: Bench) -> Iterator[Fault]:
 
 
 def views_in_bounds(bench: Bench) -> Iterator[Fault]:
-    """What is computed on demand keeps the bounds of its field too."""
+    """Views on demand keep the bounds of their fields, too."""
     world = bench.make()
     made = [f.name for f in world.fields.values() if f.on_demand and 0 not in f.shape(world.sizes)]
     for call in bench.script if made else ():
         apply(world, call)
         world.observe()
-        look = Moment(world, call, {}, {name: getattr(world, name) for name in made})
-        if found := [*in_bounds(look), *finite(look)]:
+        transition = Transition(world, call, {}, {name: getattr(world, name) for name in made})
+        if found := [*in_bounds(transition), *finite(transition)]:
             yield from found
             return
 
 
 def views_not_read(bench: Bench) -> Iterator[Fault]:
-    """The dynamics read no view and no tally back: functional stepping does not carry them."""
+    """The dynamics read no view and no tally: functional stepping does not carry them."""
     for f in bench.cls.fields.values():
         if 0 in f.shape(bench.cls.size_of(bench.config)) or f.name in ("objective", *OUTCOME):
             continue
@@ -142,7 +142,7 @@ def views_not_read(bench: Bench) -> Iterator[Fault]:
 
 
 def remade_not_read(bench: Bench) -> Iterator[Fault]:
-    """A step writes all of a mask declared `remade`, whatever stood there: functional stepping does not copy it."""
+    """A step writes every element of a mask declared `remade`: functional stepping does not copy it."""
     for f in bench.cls.fields.values():
         if f.remade and f.role is Role.MASK and bench.cls.action.kind == "discrete":
             yield from _carried_over(bench, f)
@@ -151,7 +151,7 @@ def remade_not_read(bench: Bench) -> Iterator[Fault]:
 
 
 def saves_all(bench: Bench) -> Iterator[Fault]:
-    """`state_dict` holds all that a row is: loaded into another world it continues bit for bit."""
+    """`state_dict` holds the whole state of a row: a world that loads it continues bit for bit."""
     first, half = bench.make(), len(bench.script) // 2
     for call in bench.script[:half]:
         apply(first, call)
@@ -161,7 +161,7 @@ def saves_all(bench: Bench) -> Iterator[Fault]:
 
 
 def autoreset_as_by_hand(bench: Bench) -> Iterator[Fault]:
-    """NEXT_STEP and SAME_STEP play the episodes that `reset(rows=...)` by hand plays."""
+    """NEXT_STEP and SAME_STEP play the same episodes as calls of `reset(rows=...)`."""
     hand, auto = bench.make(), bench.make(autoreset="next_step")
     hand.reset()
     auto.reset()
@@ -179,16 +179,16 @@ def autoreset_as_by_hand(bench: Bench) -> Iterator[Fault]:
     for actions in _moves(bench, hand):
         auto.step(actions)
         hand.step(actions)
-        told = "under autoreset='same_step'"
-        found = [*differences(hand, auto, told, only=OUTCOME)]
+        how = "under autoreset='same_step'"
+        found = [*differences(hand, auto, how, only=OUTCOME)]
         hand.reset(rows=hand.terminated | hand.truncated)
-        if found := found + list(differences(hand, auto, told, skip=OUTCOME)):
+        if found := found + list(differences(hand, auto, how, skip=OUTCOME)):
             yield from found
             return
 
 
 def takes_own_instances(bench: Bench) -> Iterator[Fault]:
-    """An instance that the generator draws is one that `reset(instance=...)` accepts."""
+    """`reset(instance=...)` accepts every instance that the generator draws."""
     try:
         bench.make().reset(instance=_drawn(bench))
     except BadInstance as refusal:
@@ -196,7 +196,7 @@ def takes_own_instances(bench: Bench) -> Iterator[Fault]:
 
 
 def instances_shared(bench: Bench) -> Iterator[Fault]:
-    """A row plays the instance `instance_row` names, wherever it stands."""
+    """A row plays the instance that `instance_row` names, in any order."""
     drawn = _drawn(bench)
     if not drawn:
         return
@@ -213,13 +213,13 @@ def instances_shared(bench: Bench) -> Iterator[Fault]:
 
 
 def terminal_is_dense(bench: Bench) -> Iterator[Fault]:
-    """reward='terminal' pays on the last step what 'dense' pays on the way, and changes nothing else."""
+    """reward='terminal' pays the sum of the 'dense' rewards on the last step, and changes nothing else."""
     option = next((f for f in dataclasses.fields(bench.config) if f.name == "reward"), None)
     if option is None or not {"dense", "terminal"} <= set(option.metadata.get("choices", ())):
         return
     try:
         dense, late = (bench.make(config=bench.config.replace(reward=word)) for word in ("dense", "terminal"))
-    except ConfigError:  # a configuration that pays in one way only
+    except ConfigError:  # a configuration with one way of paying
         return
     for call in bench.script:
         apply(dense, call)
@@ -259,7 +259,7 @@ REPLAY_RULES = (
     threads_agree,
     ends_guarded,
 )
-"""In the order of cause and effect: what breaks one is likely to break those behind it."""
+"""In the order of cause and effect: a world that breaks one is likely to break those after it."""
 
 
 def _moves(bench: Bench, world: World) -> Iterator[np.ndarray]:
@@ -270,7 +270,8 @@ def _moves(bench: Bench, world: World) -> Iterator[np.ndarray]:
 
 
 def _read_back(bench: Bench, f: Field) -> Iterator[Fault]:
-    """Plays with `f` exchanged between rows before every step; all but other tallies must stay, a view be made anew."""
+    """Plays with `f` exchanged between rows before every step: all fields but other tallies must stay equal, and a view
+    must be computed again."""
     one, two = bench.make(), bench.make()
     spared = (f.name, *(g.name for g in bench.cls.fields.values() if g.tally and g.name != "objective"))
     for call in bench.script:
@@ -283,13 +284,13 @@ def _read_back(bench: Bench, f: Field) -> Iterator[Fault]:
             return
         if f.role is Role.VIEW and not f.on_demand and call.actions is not None:
             stepped = call.rows[~one.illegal[call.rows]]
-            if bits_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
-                yield None, f.name, f"a step does not make {f.name} anew, but a view is not carried from step to step"
+            if numbers_differ(getattr(one, f.name)[stepped], getattr(two, f.name)[stepped]).any():
+                yield None, f.name, f"a step does not compute {f.name}, but a view is not carried from step to step"
                 return
 
 
 def _carried_over(bench: Bench, f: Field) -> Iterator[Fault]:
-    """Plays with the mask turned round before every step, but for the action that is taken."""
+    """Plays with the mask inverted before every step, except for the action that is taken."""
     one, two = bench.make(), bench.make()
     for call in bench.script:
         if call.actions is not None:
@@ -303,7 +304,7 @@ def _carried_over(bench: Bench, f: Field) -> Iterator[Fault]:
         apply(one, call)
         apply(two, call)
         if next(differences(one, two, ""), None):
-            yield None, f.name, f"a step reads {f.name} or leaves a part of it as it was, but it is declared remade"
+            yield None, f.name, f"a step reads {f.name} or does not write all of it, but it is declared remade"
             return
 
 

@@ -1,25 +1,27 @@
 """The rules of the contract that show in a declaration or in a single call of `reset` or `step`.
 
-Each rule is a function of one sentence: it yields (row, field, what is wrong) where a world breaks it, and its name
-is the rule's name in a Finding. Rules that need two worlds to compare stand in `replays`.
+Each rule is a function with one sentence: it yields (row, field, what is wrong) for a world that breaks it, and its
+name is the rule's name in a Finding. Rules that compare two worlds are in `replays`.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from milkrun.core.actions import Agents, Box, Discrete
-from milkrun.core.check.bench import Call, Fault, bits_differ
+from milkrun.core.check.bench import Call, Fault, numbers_differ
 from milkrun.core.config import Config
 from milkrun.core.errors import BadInstance, RegistryError
-from milkrun.core.faults import returned_numbers
+from milkrun.core.faults import file_name, outer_names, source_tree
 from milkrun.core.fields import TYPES, Role
 from milkrun.core.hooks import kernels_of
-from milkrun.core.instances import not_told
+from milkrun.core.instances import unlisted_fault
 from milkrun.core.references import refer
 from milkrun.core.world import World
 
@@ -31,14 +33,14 @@ OUTCOME = ("reward", "terminated", "truncated", "done", "illegal")
 
 
 def frame_of(world: World) -> Frame:
-    """Copies of all that stands in a world, but for views made on demand."""
+    """Copies of all fields of a world except views on demand."""
     fields = (f for f in world.fields.values() if f.per_row and not f.on_demand)
     return {f.name: getattr(world, f.name).copy() for f in fields if 0 not in f.shape(world.sizes)}
 
 
 @dataclass(frozen=True)
-class Moment:
-    """A call seen from outside: what stood in the world before and after it. Every row plays its own instance."""
+class Transition:
+    """A call, and the fields of the world before and after it. Every row plays its own instance."""
 
     world: World
     call: Call
@@ -54,7 +56,7 @@ class Moment:
 
     @property
     def ended(self) -> np.ndarray:
-        """(B,) the rows that stand finished now."""
+        """(B,) the rows that have ended."""
         return self.after["terminated"] | self.after["truncated"]
 
 
@@ -62,8 +64,8 @@ class Moment:
 
 
 def sizes_known(cls: type[World], config: Config) -> Iterator[Fault]:
-    """Sizes are whole numbers by name, the same names whatever the configuration; every name among the dimensions,
-    bounds and index of a field, and those of the action, is one of them."""
+    """Sizes are whole numbers by name, with the same names in every configuration. Every name in the dimensions, bounds
+    and index of a field, and in the action, is one of them."""
     sizes, usual = cls.size_of(config), cls.size_of(cls.Config())
     if not isinstance(sizes, dict):
         yield None, "", f"size_of gives {sizes!r}: it must be a dict of names and whole numbers"
@@ -91,7 +93,7 @@ def sizes_known(cls: type[World], config: Config) -> Iterator[Fault]:
 
 
 def types_known(cls: type[World], config: Config) -> Iterator[Fault]:
-    """Kernels hold every field in a type that they know; work space, which no binding shows, may hold random words."""
+    """Every field has a type that kernels support; scratch, which no binding shows, may hold random words (uint32)."""
     for f in cls.fields.values():
         known = (*TYPES, "uint32") if f.role is Role.SCRATCH else TYPES
         if f.dtype.name not in known:
@@ -121,28 +123,41 @@ def mask_width(cls: type[World], config: Config) -> Iterator[Fault]:
 
 
 def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
-    """`faults` says of numbers other than 0 which field is at fault and why; of all that `fault` returns."""
-    for code, told in cls.faults.items():
+    """`faults` names a field and a reason for every number other than 0 that the kernel `fault` returns."""
+    for code, entry in cls.faults.items():
         if not isinstance(code, int) or code == 0:
             yield None, "", f"faults has {code!r}: the kernel `fault` gives whole numbers, and 0 where nothing is wrong"
-        elif not (isinstance(told, tuple) and len(told) == 2 and told[0] in cls.fields):
-            yield None, "", f"faults[{code}] is {told!r}: it must be the name of a field and a sentence"
-    judge = kernels_of(cls).get("fault")
-    for code, place in [] if judge is None else returned_numbers(judge.py_func):
+        elif not (isinstance(entry, tuple) and len(entry) == 2 and entry[0] in cls.fields):
+            yield None, "", f"faults[{code}] is {entry!r}: it must be the name of a field and a sentence"
+    fault = kernels_of(cls).get("fault")
+    for code, place in [] if fault is None else _returned_numbers(fault.py_func):
         if code != 0 and code not in cls.faults:
-            yield None, "", f"{place} returns {code}, {not_told(cls, code)}"
+            yield None, "", f"{place} returns {code}, {unlisted_fault(cls, code)}"
+
+
+def _returned_numbers(function: FunctionType) -> Iterator[tuple[int, str]]:
+    """The whole numbers that a kernel's source returns, as literals or by name, and where."""
+    tree = source_tree(function)
+    waiting = [node.value for node in ast.walk(tree) if isinstance(node, ast.Return)] if tree is not None else []
+    for value in waiting:  # which grows
+        if isinstance(value, ast.IfExp):
+            waiting += [value.body, value.orelse]
+        elif isinstance(value, (ast.Name, ast.Constant)):
+            number = value.value if isinstance(value, ast.Constant) else outer_names(function).get(value.id)
+            if isinstance(number, int):
+                yield int(number), f"{function.__name__} ({file_name(function)}:{value.lineno})"
 
 
 def documented(cls: type[World], config: Config) -> Iterator[Fault]:
-    """Every array of a row says what it is."""
+    """Every array of a row has a doc."""
     for f in cls.fields.values():
         if f.per_row and not f.doc:
             yield None, f.name, f"{f.name} has no doc: say what it means"
 
 
 def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Fault]:
-    """What the class names as "module:name" is there. Of what stands on an extra that is not installed nothing is said,
-    and environments are left to their bindings."""
+    """The objects that the class names as "module:name" exist. Those that need a missing extra are skipped, and
+    environments are left to their bindings."""
     for name in ("policies", "solvers"):
         if not isinstance(getattr(cls, name), Mapping):
             yield None, name, f"{name} is {getattr(cls, name)!r}: it must be a dict of names and references"
@@ -153,7 +168,7 @@ def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Faul
     for name, key in named:
         try:
             if not callable(found := refer(cls, name, key)) and name not in ("task", "run_details"):
-                yield None, name, f"{name}{'' if key is None else [key]} leads to {found!r}, which nobody can call"
+                yield None, name, f"{name}{'' if key is None else [key]} leads to {found!r}, which is not callable"
         except RegistryError as e:
             yield None, name, str(e)
         except ImportError:
@@ -163,8 +178,8 @@ def references_lead_somewhere(cls: type[World], config: Config) -> Iterator[Faul
 # -- after any call ---------------------------------------------------------------------------------------------
 
 
-def in_bounds(m: Moment) -> Iterator[Fault]:
-    """Values stay within what their field declares; an index points into its range."""
+def in_bounds(m: Transition) -> Iterator[Fault]:
+    """Values stay within the declared bounds of their field; an index points into its range."""
     for name, array in m.after.items():
         low, high = m.world.fields[name].bounds(m.world.sizes)
         if low is not None:
@@ -173,46 +188,46 @@ def in_bounds(m: Moment) -> Iterator[Fault]:
             yield from _where(name, array, array > high, f"must be <= {high}")
 
 
-def finite(m: Moment) -> Iterator[Fault]:
-    """Numbers are numbers; only a field declared `limit` may be +inf."""
+def finite(m: Transition) -> Iterator[Fault]:
+    """Floats are finite; only a field declared `limit` may be +inf."""
     for name, array in m.after.items():
         if array.dtype.kind == "f":
             fine = np.isfinite(array) | (np.isposinf(array) & m.world.fields[name].limit)
             yield from _where(name, array, ~fine, "must be finite")
 
 
-def open_while_live(m: Moment) -> Iterator[Fault]:
-    """A live row has an allowed action, each of its agents one."""
+def open_while_live(m: Transition) -> Iterator[Fault]:
+    """A live row has an allowed action for each agent."""
     for agent, allowed in enumerate(masks_of(m.world, m.after)):
         shut = ~allowed.any(1) & ~m.ended
         yield from _rows("action_mask", shut, f"the mask of agent {agent} is all False on a live row")
 
 
-def shut_when_ended(m: Moment) -> Iterator[Fault]:
-    """A finished row shows index 0 as its only action."""
+def shut_when_ended(m: Transition) -> Iterator[Fault]:
+    """The mask of a finished row allows index 0 only."""
     for agent, allowed in enumerate(masks_of(m.world, m.after)):
         wrong = m.ended & ~(allowed[:, 0] & ~allowed[:, 1:].any(1))
         yield from _rows("action_mask", wrong, f"the mask of agent {agent} on a finished row is not index 0 alone")
 
 
-def one_end(m: Moment) -> Iterator[Fault]:
-    """An episode ends by its rules or by the limit, not both."""
+def one_end(m: Transition) -> Iterator[Fault]:
+    """An episode is terminated by its rules or truncated by the limit, not both."""
     both = m.after["terminated"] & m.after["truncated"]
     yield from _rows("truncated", both, "terminated and truncated are both True")
 
 
-def rows_apart(m: Moment) -> Iterator[Fault]:
-    """A call leaves the rows it does not name as they were."""
+def rows_apart(m: Transition) -> Iterator[Fault]:
+    """A call does not change the rows that it does not name."""
     for name, array in m.after.items():
-        moved = bits_differ(m.before[name], array) & ~m.named
+        moved = numbers_differ(m.before[name], array) & ~m.named
         yield from _rows(name, moved, f"{name} changed in a call for other rows")
 
 
 # -- after a reset ----------------------------------------------------------------------------------------------
 
 
-def fresh_start(m: Moment) -> Iterator[Fault]:
-    """A new episode is live, with nothing counted and nothing paid."""
+def fresh_start(m: Transition) -> Iterator[Fault]:
+    """A new episode is live, with all counters and rewards at 0."""
     for name in ("i", "objective", *OUTCOME):
         yield from _where(name, m.after[name], (m.after[name] != 0) & m.named, "must be 0 after a reset")
 
@@ -220,45 +235,45 @@ def fresh_start(m: Moment) -> Iterator[Fault]:
 # -- after a step -----------------------------------------------------------------------------------------------
 
 
-def instance_constant(m: Moment) -> Iterator[Fault]:
+def instance_constant(m: Transition) -> Iterator[Fault]:
     """The instance and the row's keys stay the same through an episode."""
     for name, array in m.after.items():
         if m.world.fields[name].role in (Role.INSTANCE, Role.KEY):
-            yield from _rows(name, bits_differ(m.before[name], array), f"a step changed {name}, which is constant")
+            yield from _rows(name, numbers_differ(m.before[name], array), f"a step changed {name}, which is constant")
 
 
-def open_is_legal(m: Moment) -> Iterator[Fault]:
-    """What the mask allows is executed."""
+def open_is_legal(m: Transition) -> Iterator[Fault]:
+    """An action that the mask allows is executed."""
     wrong = m.named & ~_outside(m) & m.after["illegal"]
     yield from _rows("illegal", wrong, "the action is open in the mask, but was refused as illegal")
 
 
-def closed_is_illegal(m: Moment) -> Iterator[Fault]:
-    """What the mask closes is flagged, never executed silently."""
+def closed_is_illegal(m: Transition) -> Iterator[Fault]:
+    """An action that the mask forbids is flagged, never executed silently."""
     wrong = m.named & _outside(m) & ~m.after["illegal"]
     yield from _rows("illegal", wrong, "the action is closed in the mask, but was not flagged as illegal")
 
 
-def illegal_changes_nothing(m: Moment) -> Iterator[Fault]:
-    """An illegal action counts as a step and does nothing else, unless the world runs on by its `idle` kernel."""
+def illegal_changes_nothing(m: Transition) -> Iterator[Fault]:
+    """An illegal action counts as a step and changes nothing else, unless the world has an `idle` kernel."""
     if "idle" in kernels_of(type(m.world)):
         return
     refused = m.named & m.after["illegal"]
     for name, array in m.after.items():
         if name not in ("i", "reward_exact", *OUTCOME):
             idle = refused & ~m.ended if name == "action_mask" else refused
-            yield from _rows(name, bits_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
+            yield from _rows(name, numbers_differ(m.before[name], array) & idle, f"an illegal action changed {name}")
 
 
-def steps_counted(m: Moment) -> Iterator[Fault]:
+def steps_counted(m: Transition) -> Iterator[Fault]:
     """`i` grows by one a step."""
     expected = m.before["i"] + m.named
     yield from _where("i", m.after["i"], m.after["i"] != expected, "must be one more than before the step")
 
 
-def rewards_sum(m: Moment) -> Iterator[Fault]:
-    """`objective` is the sum of the rewards, paid as they fall due or all on the last step; `reward` is `reward_exact`
-    in float32 where a world keeps that."""
+def rewards_sum(m: Transition) -> Iterator[Fault]:
+    """`objective` is the sum of the rewards, paid in each step or all in the last one; `reward` is `reward_exact` in
+    float32 if a world has that field."""
     paid, total = m.after.get("reward_exact", m.after["reward"]), m.after["objective"]
     if "reward_exact" in m.after:
         wrong = m.named & (m.after["reward"] != paid.astype(np.float32))
@@ -271,7 +286,7 @@ def rewards_sum(m: Moment) -> Iterator[Fault]:
         yield from _where("objective", total, wrong, "must be what it was plus the reward")
 
 
-def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
+def agrees_with_task(m: Transition, task: Task) -> Iterator[Fault]:
     """The return of a finished episode is minus the cost that an independent checker gives its solution."""
     done = m.named & m.after["terminated"]
     if m.call.actions is not None and done.any():
@@ -285,8 +300,8 @@ def agrees_with_task(m: Moment, task: Task) -> Iterator[Fault]:
             yield b, "objective", f"objective = {gained[b]:.10g}: the task {said}"
 
 
-def takes_own_states(m: Moment) -> Iterator[Fault]:
-    """Neither `check_states` nor the kernel `fault` refuses a state that play has led to."""
+def takes_own_states(m: Transition) -> Iterator[Fault]:
+    """Neither `check_states` nor the kernel `fault` refuses a state that was reached by playing."""
     try:
         m.world.check_own_states()
     except BadInstance as e:
@@ -294,7 +309,7 @@ def takes_own_states(m: Moment) -> Iterator[Fault]:
 
 
 def task_of(cls: type[World], config: Any) -> Task | None:
-    """The task that a world class names as "module:Class", if it names one and the configuration keeps solutions."""
+    """The task that a world class names as "module:Class", if there is one and the configuration records solutions."""
     if not cls.task or not getattr(config, "record", True):
         return None
     problem = refer(cls, "task")
@@ -331,7 +346,7 @@ STEP_RULES = (
 )
 
 
-# -- reading a moment -------------------------------------------------------------------------------------------
+# -- reading a transition ---------------------------------------------------------------------------------------
 
 
 def masks_of(world: World, frame: Frame) -> list[np.ndarray]:
@@ -340,8 +355,8 @@ def masks_of(world: World, frame: Frame) -> list[np.ndarray]:
     return np.split(frame["action_mask"], np.cumsum(choices)[:-1], axis=1) if choices else []
 
 
-def _outside(m: Moment) -> np.ndarray:
-    """(B,) the rows whose action the mask of that moment did not allow."""
+def _outside(m: Transition) -> np.ndarray:
+    """(B,) the rows whose action the mask before the call did not allow."""
     outside = np.zeros(m.world.num_envs, bool)
     assert m.call.actions is not None
     actions = m.call.actions.reshape(len(m.call.rows), -1)

@@ -1,4 +1,4 @@
-"""Truck-and-drone instances and plans of the literature, read from files and written to them.
+"""Truck-and-drone instances and plans of the literature: read and write files.
 
 instance = load_tspd("uniform-1-n5.txt")
 solution = load_tspd_solution("uniform-1-n5-DP.txt", nodes=instance.num_nodes)

@@ -1,4 +1,4 @@
-"""The travelling salesman problem with drone as data: what a leg costs truck and drone, and where the drone may go.
+"""The travelling salesman problem with drone as data: costs of legs, and restrictions of the drone.
 
 One truck carries one drone; node 0 is the depot. A plan is a chain of operations: the drone leaves the truck, covers
 one node and rejoins, while the truck drives and covers others; both wait for each other (Agatz, Bouman and Schmidt,
@@ -17,13 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from milkrun.core.errors import BadInstance, ShapeError
 from milkrun.core.instance_record import InstanceRecord
 
-EPS = 1e-9  # by which a flight may exceed max_fly
+EPS = 1e-9  # tolerance of max_fly
 NO_FLY = -1
 LARGEST = 1e30
-"""The largest coordinate, in amount."""
+"""The largest absolute coordinate."""
 DEAREST = 1e34
-"""The most that a leg may cost truck or drone, so that the return of a plan of 1000 nodes is a float32. A limit of
-flights may be larger, or infinite."""
+"""The largest cost of a leg, so that the return of a plan of 1000 nodes fits float32. A flight limit may be larger."""
 
 
 class Operation(NamedTuple):
@@ -38,7 +37,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Solution:
-    """A plan of a file, and what the file says that it costs."""
+    """The plan of a file, with the costs stated there."""
 
     operations: tuple[Operation, ...]
     op_costs: tuple[float, ...] | None = None
@@ -47,7 +46,7 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class TSPDInstance(InstanceRecord):
-    """N nodes, the depot among them. Arrays are copies that cannot be written to."""
+    """N nodes, including the depot. Arrays are read-only copies."""
 
     locs: NDArray[np.float64]
     """coordinates (N, 2)"""
@@ -56,13 +55,13 @@ class TSPDInstance(InstanceRecord):
     c_drone: NDArray[np.float64]
     """the same of the drone"""
     max_fly: float
-    """cost of both legs of a flight at most, waiting not counted; inf: no limit"""
+    """largest cost of both legs of a flight, without waiting; inf: no limit"""
     no_visit: NDArray[np.bool_]
     """nodes that the drone may not cover (N,)"""
     forbid: NDArray[np.bool_]
-    """nodes where it may neither be launched nor rejoin, nor cover them (N,)"""
+    """nodes where the drone may not launch, rejoin or serve (N,)"""
     truck_factor: float | None = None
-    """cost per distance, where `c_truck` is this times the distance between the coordinates"""
+    """cost per distance, if `c_truck` is this factor times the distances"""
     drone_factor: float | None = None
 
     def __post_init__(self) -> None:
@@ -104,7 +103,7 @@ class TSPDInstance(InstanceRecord):
         no_visit: ArrayLike = (),
         forbid: ArrayLike = (),
     ) -> TSPDInstance:
-        """The instance where a leg costs a factor times its Euclidean length; `no_visit` and `forbid` list nodes."""
+        """The instance with costs proportional to Euclidean distances; `no_visit` and `forbid` list nodes."""
         xy = np.asarray(locs, np.float64)
         way = distances(xy)
         node = np.arange(len(xy))
@@ -139,10 +138,10 @@ class TSPDInstance(InstanceRecord):
 
 
 def distances(locs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Euclidean, from each place to each (N, N)."""
+    """Euclidean distances between all places (N, N)."""
     if locs.ndim != 2 or locs.shape[1] != 2:
         raise ShapeError(f"locs has shape {locs.shape}, expected (N, 2)")
-    with np.errstate(over="ignore", invalid="ignore"):  # of places that are refused afterwards
+    with np.errstate(over="ignore", invalid="ignore"):  # such places are refused later
         dx, dy = (locs[:, None, axis] - locs[None, :, axis] for axis in (0, 1))
         between: NDArray[np.float64] = np.sqrt(dx * dx + dy * dy)
     return between

@@ -1,7 +1,7 @@
 """Files of the TSP with drone, as in the collection TSP-D-Instances of P. Bouman: instances, and plans for them.
 
-A file is a stream of words; comments stand in `/* */`, also over lines. The comments call the first two numbers of an
-instance "speed", but they are costs per distance: .5 is twice as fast. A flight's limit is in drone cost, not distance.
+A file is a stream of words with comments in `/* */`, also across lines. The comments call the first two numbers of an
+instance "speed", but they are costs per distance: .5 is twice as fast. The flight limit is in drone cost, not distance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_NODES = 10_001
 
 
 class Word(NamedTuple):
-    """A word, or what a comment says, and where it stands: its line, and how many characters come before it."""
+    """A word or the text of a comment, with its line and its offset in the file."""
 
     text: str
     line: int
@@ -58,7 +58,7 @@ def load_tspd(path: str | os.PathLike[str]) -> TSPDInstance:
 
 
 def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:
-    """Writes an instance whose costs are a factor times the distance: a file can hold no others."""
+    """Writes an instance; its costs must be a factor times the distance."""
     way = distances(instance.locs)
     for name in ("truck", "drone"):
         factor = getattr(instance, f"{name}_factor")
@@ -79,17 +79,17 @@ def write_tspd(instance: TSPDInstance, path: str | os.PathLike[str]) -> None:
 
 
 def load_tspd_solution(path: str | os.PathLike[str], *, nodes: int | None = None) -> Solution:
-    """The plan in a file, empty operations left out, and its costs where the comments say them.
+    """The plan in a file without empty operations, and its costs if comments state them.
 
-    A plan does not say how many nodes there are; without `nodes` they end with the last one named. That it is a plan at
-    all is checked here (FormatError), whether an instance allows it by `milkrun.delivery.tasks.check_operations`.
+    A plan does not state the number of nodes; without `nodes` the highest node in it counts. The form of the plan is
+    checked here (FormatError), its validity for an instance by `milkrun.delivery.tasks.check_operations`.
     """
     page = _Page(path)
     if page.commands:
         raise page.fault(page.commands[0][0], "is a directive, which has no meaning in a plan")
     count = page.take("the number of operations")
     high = (MAX_NODES if nodes is None else nodes) - 1
-    plan = _Plan(page)
+    plan = _OperationList(page)
     for k in range(page.whole(count, 0, 2 * MAX_NODES)):
         start, end = (page.take(f"the {which} of operation {k}", count) for which in ("start", "end"))
         fly = page.take(f"the drone node of operation {k}", count)
@@ -104,7 +104,7 @@ def load_tspd_solution(path: str | os.PathLike[str], *, nodes: int | None = None
 
 
 def write_tspd_solution(solution: Solution, path: str | os.PathLike[str]) -> None:
-    """Writes a plan, with what its operations and the whole cost where the solution knows."""
+    """Writes a plan, with the costs of its operations and the total if known."""
     operations = solution.operations
     lines = ["/* Number of Operations */", str(len(operations)), "/* List of Operations. */"]
     lines += ["/* Start\tEnd\tFly\t#Internal\tLocations...*/"]
@@ -135,8 +135,8 @@ def _restrictions(page: _Page, directives: list[list[Word]], n: int) -> tuple[fl
     return page.real(limit, 0.0), listed
 
 
-class _Plan:
-    """The operations read so far, and the rules that every plan keeps."""
+class _OperationList:
+    """The operations read so far, and the rules of every plan."""
 
     def __init__(self, page: _Page) -> None:
         self.page = page
@@ -150,7 +150,7 @@ class _Plan:
     def add(self, start: Word, end: Word, fly: Word, internal: list[Word], high: int) -> None:
         page = self.page
         s, e = (page.whole(word, 0, high) for word in (start, end))
-        f = page.whole(fly, NO_FLY, high) or NO_FLY  # 0 says the same: the depot needs no drone
+        f = page.whole(fly, NO_FLY, high) or NO_FLY  # 0 means the same: the depot needs no drone
         through = tuple(page.whole(word, 0, high) for word in internal)
         if s != self.place:
             where = "the plan starts at 0" if self.last is None else f"the operation before ended at {self.place}"
@@ -177,9 +177,8 @@ class _Plan:
                 raise self.page.fault(None, f"the plan ends with node {node} uncovered")
 
     def costs(self) -> tuple[float, ...] | None:
-        """What the comments behind the operations say; None unless behind each."""
-        # The words in front of a comment are as many as were read when the operation before it was complete, so their
-        # number tells to which operation the comment belongs.
+        """The costs in the comments after the operations; None unless all have one."""
+        # A comment belongs to the operation that was complete after as many words as precede the comment.
         at = [word.at for word in self.page.words]
         costs = {bisect_left(at, comment.at): comment for comment in self.page.values_in_comments(OPERATION_COST)}
         if any(end not in costs for end in self.ends):
@@ -188,14 +187,13 @@ class _Plan:
 
 
 class _Page:
-    """The words of a file in order, and the means to complain about one of them."""
+    """The words of a file in order, with parsers that report faults by word."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         text = decoded(read_bytes(path))
-        # Comments become blanks, character by character, and lines stay: a place in `plain` is the same place in
-        # `text`.
-        closed = text.rfind("*/") + 2  # behind it each "/*" would be searched to the end of the file
+        # Comments are replaced by blanks of the same length, so that offsets in `plain` and `text` agree.
+        closed = text.rfind("*/") + 2  # after it each "/*" would search to the end of the file
         plain = COMMENT.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text[:closed]) + text[closed:]
         self.starts = [0, *(found.end() for found in re.finditer("\n", plain))]
         self.words: list[Word] = []
@@ -216,17 +214,17 @@ class _Page:
         return Word(text, bisect_right(self.starts, at), at)
 
     def fault(self, word: Word | None, sentence: str) -> FormatError:
-        """About a word, or about the end of the file."""
+        """The error for a word, or for the end of the file."""
         if word is None:
             end = self.words[-1].line if self.words else len(self.starts)
             return FormatError(f"{self.path}, line {end}: {sentence}")
         return FormatError(f"{self.path}, line {word.line}: {short(word.text)} {sentence}")
 
     def take(self, what: str, count: Word | None = None) -> Word:
-        """The next word, which is `what`; `count` is the word that says that there must be one."""
+        """The next word, described by `what`; `count` is the word that requires it."""
         if self.read == len(self.words):
             counted = "" if count is None else f"; line {count.line} counts {count.text!r}"
-            raise self.fault(None, f"the file ends where {what} should stand{counted}")
+            raise self.fault(None, f"the file ends before {what}{counted}")
         self.read += 1
         return self.words[self.read - 1]
 
@@ -244,13 +242,13 @@ class _Page:
                 raise self.fault(name, "has no value")
             if len(words) > 2:
                 raise self.fault(words[2], f"is left over; {name.text} has one value")
-            # The last line, without its end: of a file cut short, `#MAXFLY 150` may have become `#MAXFLY 15`.
+            # A last line without a line end may be truncated: `#MAXFLY 150` may have become `#MAXFLY 15`.
             if name.line == len(self.starts):
                 raise self.fault(words[1], "may be cut: the file stops within the line")
         return self.commands
 
     def values_in_comments(self, pattern: re.Pattern[str]) -> list[Word]:
-        """What comments of this pattern say."""
+        """The values in comments that match this pattern."""
         found = [(pattern.fullmatch(comment.text), comment) for comment in self.comments]
         return [comment._replace(text=match[1]) for match, comment in found if match]
 
@@ -265,7 +263,7 @@ class _Page:
     def whole(self, word: Word, low: int, high: int) -> int:
         if WHOLE.fullmatch(word.text) is None:
             raise self.fault(word, "is not a whole number")
-        # 18 digits are more than any number here; int() itself raises a ValueError on thousands of them
+        # no number here has 18 digits, and int() raises a ValueError on thousands of digits
         if len(word.text) > 18 or not low <= int(word.text) <= high:
             raise self.fault(word, f"is not within {low}..{high}")
         return int(word.text)

@@ -1,4 +1,4 @@
-"""The independent checkers of delivery: what finished plans cost and which rule they break. They call no kernel."""
+"""The independent checkers of delivery: costs and broken rules of finished plans. They call no kernel."""
 
 from milkrun.delivery.truckdrone.task import check_episode, truckdrone_return
 from milkrun.delivery.tspd.task import Prices, TSPDProblem, check_operations, price_operations, tspd_cost

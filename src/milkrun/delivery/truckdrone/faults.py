@@ -1,8 +1,7 @@
-"""Which states of a row from outside cannot be: the rules between its state fields, for loaded states and TensorDicts.
+"""Faults of loaded states and TensorDicts: the rules between state fields.
 
-Every field has been held against its own bounds before, so no index leaves its row whatever the fields say together.
-These rules keep what the kernels count: a parcel is in one place, a truck between nodes is on a road. `instances` has
-the rules on places, speeds and amounts.
+Bounds are already checked, so no index leaves its row. These rules keep counts right: a parcel is in one place, a truck
+between nodes is on a road. `instances` has the rules on places, speeds and amounts.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ FAULTS = {
     ARRIVED_NEVER: ("arrival_step", "must be -1, or a step done, counted from 1 to i = {i}, but is {arrival_step}"),
     SERVED_NEVER: ("served", "is {served}, but arrival_step = {arrival_step} says otherwise"),
     LOST: ("lost", "is {lost}, but a parcel is lost while, under the sound rules, a wreck holds it"),
-    BOUND_THERE: ("truck_target", "a truck that stands on a node has none"),
+    BOUND_THERE: ("truck_target", "a truck on a node has none"),
     OFF_THE_GRAPH: ("truck_edge", "must be the truck's node twice, between nodes ends of a road, but is {truck_edge}"),
     BOUND_ELSEWHERE: ("truck_target", "is no end of the truck's road"),
 }
-"""By the number that `fault` returns: the field, and the rule that it breaks."""
+"""Number returned by `fault` -> the field, and the broken rule."""
 
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     found = fault_of_parcels(w, b)
     for d in range(w.D):
         if found == 0:
@@ -64,7 +63,7 @@ def fault_of_drone(w, b, d):
 
 @kernel
 def fault_of_truck(w, b, q):
-    """Sound rules. A truck of speed 0 is bound for a node and stays on its own."""
+    """Sound rules. A truck of speed 0 may have a target and stay on its node."""
     node, target = w.truck_node[b], w.truck_target[b]
     if node >= 0 and target >= 0 and w.truck_stride > 0.0:
         return BOUND_THERE

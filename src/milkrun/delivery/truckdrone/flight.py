@@ -1,7 +1,7 @@
-"""How drones move, what that costs, and how they board: stage 4 of a step under either rule set.
+"""Flight, energy and boarding of drones: stage 4 of a step under both rule sets.
 
-Distances are sqrt(dx*dx + dy*dy), not hypot, and every sum stands in one order: an independent model that writes the
-same formula then meets each position, battery and reward to the bit, and a wrong rule cannot hide in a tolerance.
+Distances are sqrt(dx*dx + dy*dy), not hypot, and every sum has a fixed order. So an independent model with the same
+formulas agrees bit by bit, and no wrong rule hides in a tolerance.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ HOVER, RETURN, DELIVER = range(3)
 STAY, MOVE = range(2)
 
 ALL_SERVED, RETURNED, AT_DEPOT = range(3)
-"""What completes an episode, in the order of `config.ENDS`."""
+"""The conditions of completion, in the order of `config.ENDS`."""
 
 EPS = 1e-9
-"""The family's tolerance; the published rules compare without."""
+"""The tolerance; the published rules use none."""
 NEAR = 1e-6
-"""Closer than this is there."""
+"""A distance below this counts as 0."""
 
 PUBLISHED_HOVER, PUBLISHED_CHARGE, PUBLISHED_MARGIN = 0.001, 0.2, 1.2
-"""Numbers that the published rules fix: battery a step of hovering, gained at a recovery, reserve for the way home."""
+"""Constants of the published rules: battery for a step of hovering, gained at a recovery, factor of the reserve."""
 
 SERVED, ON_TIME, LATENESS, LATENESS_MAX, SORTIES, ABORTED, FORCED_ONSETS = range(7)
 CRASHES, TRUCK_WAIT, DRONE_WAIT, ONBOARD_STEPS, ILLEGAL, CONFLICTS = range(7, 13)
@@ -61,7 +61,7 @@ def to_truck(w, b, d):
 
 @kernel(inline=True)
 def load(w, b, q, d):
-    """The parcel a drone carries, as a share of its payload."""
+    """The parcel of a drone, as a share of its payload."""
     c = w.carrying[b, d]
     return w.demand[q, c] if c >= 0 else 0.0
 
@@ -80,7 +80,7 @@ def stop(w, b, d):
 
 @kernel(inline=True)
 def carried_elsewhere(w, b, d, c):
-    """Another live drone has the parcel of c."""
+    """True if another live drone has the parcel of c."""
     for other in range(w.D):
         if other != d and w.carrying[b, other] == c and w.status[b, other] != CRASHED:
             return True
@@ -109,8 +109,8 @@ def board(w, b, d):
         w.carrying[b, d] = -1
         w.forced_phase[b, d] = False
         if k >= 0:
-            # `travel` has marked the parcel as lost if the battery ran out on the last stride; it is saved with the
-            # drone, unless (without `reserve`) a wreck holds the same parcel.
+            # `travel` marks the parcel as lost if the battery ran out on the last stride. Boarding saves it, unless
+            # (without `reserve`) a wreck holds the same parcel.
             w.lost[b, k] = lies_in_a_wreck(w, b, k)
 
 
@@ -133,11 +133,10 @@ def recover(w, b, d):
 
 @kernel
 def fly(w, b, q, d):
-    """Stage 4 of one drone; True if it ends as a fresh wreck.
+    """Stage 4 of one drone; True if it has just crashed.
 
-    Drones fly in index order, and each sees what those before it have taken up in this very step: that is how a
-    conflict over a parcel is decided. All fly towards where the truck stood when the step began; it drives afterwards.
-    """
+    Drones fly in index order, and each sees the parcels loaded by earlier ones in this step, which decides conflicts.
+    All fly towards the truck's place at the start of the step; the truck drives afterwards."""
     if w.status[b, d] == ONBOARD:
         stand_on_truck(w, b, d)
         stop(w, b, d)
@@ -152,11 +151,11 @@ def fly(w, b, q, d):
         if action >= DELIVER and w.reserve and w.carrying[b, d] < 0 and carried_elsewhere(w, b, d, action - DELIVER):
             w.conflict[b, d] = True
             w.sum_counts[b, CONFLICTS] += 1
-            # It is empty, so RETURN is always open to it, HOVER only where the mask found it safe.
+            # An empty drone may always RETURN, but HOVER only if the mask allows it.
             action = HOVER if w.action_mask[b, w.T + d * w.K + HOVER] else RETURN
             w.executed[b, 1 + d] = action
         w.status[b, d] = RETURNING if action == RETURN else FLYING
-    # Published: a drone that has begun to return keeps that status until it boards, whatever it does in between.
+    # Published: a returning drone keeps that status until it boards.
     elif action == RETURN:
         w.status[b, d] = RETURNING
     gx, gy = w.truck_pos[b, 0], w.truck_pos[b, 1]
@@ -170,8 +169,8 @@ def fly(w, b, q, d):
             w.carrying[b, d] = c
     travel(w, b, q, d, action, gx, gy)
     if action == RETURN:
-        # One that ran out of energy on this very stride is saved if it is within reach: no crash is counted. Published:
-        # a landing asks for less than the threshold, RECOVER for no more than it.
+        # A drone that ran out of energy on this stride is saved if it is in reach: no crash is counted. Published: a
+        # landing needs less than the threshold, RECOVER at most the threshold.
         gap = to_truck(w, b, d)
         if gap <= w.reach if w.sound else gap < w.recovery_threshold:
             board(w, b, d)
@@ -180,7 +179,7 @@ def fly(w, b, q, d):
 
 @kernel
 def travel(w, b, q, d, action, gx, gy):
-    """Moves a drone towards its goal, or keeps it in the air, and takes the energy from its battery."""
+    """Moves a drone towards its goal or lets it hover, and takes the energy from its battery."""
     x, y = w.drone_pos[b, d, 0], w.drone_pos[b, d, 1]
     dx, dy = gx - x, gy - y
     way = math.sqrt(dx * dx + dy * dy)
@@ -199,14 +198,14 @@ def travel(w, b, q, d, action, gx, gy):
     else:
         stop(w, b, d)
         w.sum_counts[b, DRONE_WAIT] += 1
-        # A DELIVER that stands still waits for its window and is a hover. A RETURN that does is beside the truck, and
+        # A DELIVER without motion waits for its window and costs a hover. A RETURN without motion is at the truck and
         # free.
         if action == HOVER or (w.sound and action >= DELIVER):
             energy = w.hover_energy * (1 + w.payload_factor * load(w, b, q, d))
     w.battery_used[b, d] = energy
     left = w.battery[b, d] - energy
     w.battery[b, d] = left
-    # Published: only a move can crash a drone, so hovering may take a battery below 0.
+    # Published: only a move can crash a drone, so hovering may drain a battery below 0.
     if left <= 0.0 and (energy > 0.0 if w.sound else action != HOVER and way > NEAR):
         w.battery[b, d] = 0.0
         w.status[b, d] = CRASHED

@@ -1,5 +1,4 @@
-"""Instances of the truck-and-drones world: the truck's nodes on a circle and roads between them, customers in a square,
-parcels, windows."""
+"""Instances of the truck-and-drones world: nodes on a circle, roads, customers in a square, parcels, windows."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ from milkrun.core.rng import integers, row_stream, uniform, uniform_pair
 PLACE, PARCEL, START, WIDTH = range(4)
 ANY_TIME, PUBLISHED, BAND = range(3)
 TOUCH = 1e-9
-"""A node on the rim of a circle, but for rounding, is not inside."""
+"""Tolerance by which a node on a circle counts as outside."""
 
 
 def route_ring(count: int, radius: float, depot: bool) -> np.ndarray:
-    """(count, 2): nodes at equal angles on a circle about (0, 0), after a depot in its middle if there is one."""
+    """(count, 2) nodes at equal angles on a circle around (0, 0), after a depot in its middle if there is one."""
     on_ring = count - 1 if depot else count
     angles = [2 * math.pi * i / on_ring for i in range(on_ring)]
     nodes = [(radius * math.cos(angle), radius * math.sin(angle)) for angle in angles]
@@ -26,15 +25,17 @@ def route_ring(count: int, radius: float, depot: bool) -> np.ndarray:
 
 
 def roads_between(nodes: ArrayLike) -> np.ndarray:
-    """(N, N), True where a road joins two of the nodes (N, 2): their Gabriel graph. Two nodes are joined unless a third
-    lies inside the circle whose diameter is the line between them. Each node reaches every other, since the shortest
-    tree between the nodes is a part of it; detours are short, as on a map. The diagonal is True."""
+    """The Gabriel graph (N, N) of nodes (N, 2): True if a road joins two nodes, and on the diagonal.
+
+    Two nodes are joined unless a third lies inside the circle with their segment as diameter. The graph is connected,
+    since it contains the minimum spanning tree, and detours are short.
+    """
     places = np.asarray(nodes, np.float64)
     road = np.ones((len(places), len(places)), bool)
     for place in places:
-        # The two ends of a road do not close it: seen from one of them, `to` is 0 and so is the product.
+        # The two ends of a road do not close it: from each of them, `to` is 0 and so is the product.
         to = places - place
-        road &= to @ to.T >= -TOUCH  # below 0 the angle under which the third sees the two is obtuse: it is inside
+        road &= to @ to.T >= -TOUCH  # a negative product is an obtuse angle at the third node, which is then inside
     np.fill_diagonal(road, True)
     return road
 

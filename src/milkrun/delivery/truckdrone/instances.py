@@ -1,7 +1,7 @@
-"""What an instance and a state of truck and drones must satisfy before kernels see them: the rules on numbers.
+"""Checks of given instances and loaded states of truck and drones, for whole batches.
 
-Each field has been held against its own shape, type and bounds before. A state that play can lead to, masked or not,
-passes. Whole batches at once; who carries what and where the truck is bound for is judged by the kernel `fault`.
+Shapes, types and bounds are already checked. Every state of play passes, masked or not. The kernel `fault` checks
+parcels and the target of the truck.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from milkrun.delivery.truckdrone.flight import CRASHED, NEAR, ONBOARD, PUBLISHED
 Arrays = dict[str, np.ndarray]
 
 OFF_ROAD = 1e-5
-"""A truck that turns on a road may drift from the straight line by rounding, and by `NEAR` at its ends."""
+"""Tolerance of the distance to a road: rounding, and `NEAR` at its ends."""
 ROUNDING = 1e-9
 
 
 def check_instance(world: Any, arrays: Arrays) -> None:
-    """Windows open before they close, parcels weigh something, and roads let the truck go anywhere and come back."""
+    """Checks windows, parcels and roads."""
     _refuse("demand", arrays, arrays["demand"] <= 0, "must be above 0")
     _refuse("tw_end", arrays, arrays["tw_end"] < arrays["tw_start"], "the window closes before it opens")
     if world.sizes["R"]:
@@ -41,7 +41,7 @@ def _check_roads(arrays: Arrays) -> None:
 
 
 def _reached(road: np.ndarray) -> np.ndarray:
-    """(B, N): nodes that can be reached from node 0."""
+    """(B, N) True at nodes that can be reached from node 0."""
     seen: np.ndarray = road[:, 0]
     for _ in range(road.shape[1]):
         wider = seen | (seen[:, :, None] & road).any(axis=1)
@@ -52,7 +52,7 @@ def _reached(road: np.ndarray) -> np.ndarray:
 
 
 def check_state(world: Any, arrays: Arrays) -> None:
-    """All fields of rows, instances row by row. The tallies may be left out."""
+    """Checks all fields of rows, instances row by row; tallies may be missing."""
     _check_bounds(world, arrays)
     _check_drones(world, arrays)
     if world.sound:
@@ -60,7 +60,7 @@ def check_state(world: Any, arrays: Arrays) -> None:
 
 
 def _check_bounds(world: Any, arrays: Arrays) -> None:
-    """Bounds that the rules or the configuration set."""
+    """Checks the bounds of rules and configuration."""
     limit, agents, customers = world.config.limit, world.sizes["A"], world.sizes["C"]
     _refuse("i", arrays, arrays["i"] > limit, f"an episode has {limit} steps")
     for name in ("truck_pos", "drone_pos", "target_pos"):
@@ -69,7 +69,7 @@ def _check_bounds(world: Any, arrays: Arrays) -> None:
         fast = ~(_norm(arrays[name]) <= top * (1 + ROUNDING))
         _refuse(name, arrays, fast[..., None] & (arrays[name] != 0), f"is faster than {top}")
     if "sum_counts" in arrays:
-        # A step adds one for each agent at most; but to the lateness each customer may add all the steps there are.
+        # A step adds at most one for each agent; each customer may add all steps to the lateness.
         counts, most = arrays["sum_counts"], limit * (agents + customers)
         _refuse("sum_counts", arrays, (counts < 0) | (counts > most), f"must be in 0..{most}")
     if "sum_amounts" in arrays:
@@ -90,17 +90,17 @@ def _check_drones(world: Any, arrays: Arrays) -> None:
 
 
 def _check_truck(world: Any, arrays: Arrays) -> None:
-    """Sound rules: it is where its node is or, between nodes, on its road if there are roads."""
+    """Sound rules: checks that the truck is at its node or, between nodes, on its road."""
     node, place, nodes = (arrays[name] for name in ("truck_node", "truck_pos", "route_nodes"))
     rows = np.arange(len(node))
     there = _norm(place - nodes[rows, np.maximum(node, 0)]) <= NEAR
-    waits = (node == 0) & (place == 0).all(axis=1)  # it starts at (0, 0), wherever a given node 0 is
+    waits = (node == 0) & (place == 0).all(axis=1)  # the truck starts at (0, 0), even if node 0 is elsewhere
     _refuse("truck_node", arrays, (node >= 0) & ~there & ~waits, "the truck is not there")
     if not world.sizes["R"]:
         return
     u, v = arrays["truck_edge"].T
     start, way = nodes[rows, u], nodes[rows, v] - nodes[rows, u]
-    # At a node u = v and the way has no length. Such rows are not judged below, but must not divide 0 by 0.
+    # At a node u = v and the road has no length. Such rows are not checked below, but must not divide 0 by 0.
     share = ((place - start) * way).sum(axis=1) / np.maximum((way * way).sum(axis=1), NEAR * NEAR)
     aside = (_norm(place - start - way * np.clip(share, 0, 1)[:, None]) > OFF_ROAD) & (node < 0) & (u != v)
     _refuse("truck_pos", arrays, np.repeat(aside[:, None], 2, axis=1), "is not on the truck's road")

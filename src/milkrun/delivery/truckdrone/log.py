@@ -1,7 +1,7 @@
-"""The event log of the truck-and-drones world: who did what, when, from where to where, at what energy.
+"""The event log of the truck-and-drones world: agent, kind, times, places and energy of each event.
 
-What happened in a step of a row is found from its fields before and after: `happenings`. `Recorder` steps a world and
-keeps the events of the rows it watches; `chart` makes bars and marks of those of an episode.
+`step_events` derives the events of a step from the fields before and after it. `Recorder` steps a world and records the
+events of selected rows; `chart` draws those of an episode.
 """
 
 from __future__ import annotations
@@ -60,53 +60,52 @@ FIELDS = (
     "battery_used",
     "customer_pos",
 )
-"""What a step is told from, before and after it."""
+"""The fields that are compared before and after a step."""
 
 Place = list[float]
-Happening = tuple[int, str, int, int, Place, Place, int, float]
+StepEvent = tuple[int, str, int, int, Place, Place, int, float]
 """agent, kind, t0, t1, from, to, ref, energy"""
 
 
 class Recorder(EpisodeRecorder):
-    """A world that keeps a log of some of its rows: step it instead of the world; all else is the world's.
+    """Wraps a world and logs some of its rows; it is stepped in place of the world.
 
-    A step that does not begin where the last one of its row ended begins an episode; `episode` counts them from 0.
+    A step that does not continue the previous one of its row begins an episode; `episode` counts them from 0.
     """
 
     def __init__(self, world: Any, rows: Rows = (0,)) -> None:
         super().__init__(world, rows, fields=FIELDS, scenes=False)
 
     def events(self) -> np.ndarray:
-        """What happened, by row and episode, in the order of time: an array of `EVENT`.
+        """The events by row and episode, in order of time: an array of `EVENT`.
 
-        Times are steps done: a step takes an interval of each agent from t to t + 1; commands (release, recover, load,
-        forced, conflict, illegal) stand at t, what comes of a step (landed, crash, served) at t + 1. `ref` is the node
-        that the truck is bound for or stands on; the customer flown to, loaded, contended for, served; at a recovery,
-        landing or crash the customer of the parcel on board; else -1. A recovery and a landing lead from the
-        drone's place to the truck's, a delivery to the customer's. `energy` is what was taken from the battery; below 0
-        what was put in, and at a crash what the battery did not have: over a drone's log it sums to 1 - battery.
-        `forced` stands where an overridden drone is fined: each step under published rules, under sound ones once a
-        phase.
+        Times are steps: a step is an interval of each agent from t to t + 1. Commands (release, recover, load, forced,
+        conflict, illegal) are at t, results (landed, crash, served) at t + 1. `ref` is the target or node of the truck;
+        the customer flown to, loaded, contended for or served; at a recovery, landing or crash the customer of the
+        parcel on board; else -1. Recoveries and landings lead from the drone's place to the truck's, deliveries to the
+        customer's. `energy` is taken from the battery; negative if charged, at a crash the missing energy. Over a
+        drone's log it sums to 1 - battery. `forced` marks fined overrides: each step under published rules, once for
+        each phase under sound rules.
         """
         kept = [events_of(self.world, r.fields(FIELDS), r.world_row, r.number) for r in self.episodes()]
         return np.concatenate([np.zeros(0, EVENT), *kept])
 
     def gantt(self) -> np.ndarray:
-        """The intervals alone, agent by agent, equal neighbours made one: of each agent they tile the episode."""
+        """The intervals by agent, with equal neighbours merged; those of an agent tile the episode."""
         return bars_of(self.world, self.events())
 
     def to_csv(self, path: str | Path) -> None:
-        """The events, a line each, under their names."""
+        """Writes the events as CSV with a header."""
         write_csv(path, EVENT.names or (), self.events().tolist())
 
     def to_json(self, path: str | Path) -> None:
-        """The events, a list of objects."""
+        """Writes the events as a list of JSON objects."""
         listed = [dict(zip(EVENT.names or (), event, strict=True)) for event in self.events().tolist()]
         Path(path).write_text(json.dumps(listed, indent=0) + "\n")
 
 
 def events_of(world: Any, frames: Mapping[str, np.ndarray], row: int = 0, episode: int = 0) -> np.ndarray:
-    """What happened in an episode whose FIELDS stand in `frames`, as an array of `EVENT`."""
+    """The events of an episode from the FIELDS in `frames`, as an array of `EVENT`."""
     agents = _agents(world)
     moments = [
         SimpleNamespace(**dict(zip(FIELDS, values, strict=True)))
@@ -115,20 +114,20 @@ def events_of(world: Any, frames: Mapping[str, np.ndarray], row: int = 0, episod
     return np.array(
         [
             (row, episode, agents[agent], kind, t0, t1, *start, *end, ref, energy)
-            for was, now, asked in zip(moments, moments[1:], frames["action"], strict=False)
-            for agent, kind, t0, t1, start, end, ref, energy in happenings(world, was, now, asked)
+            for was, now, given in zip(moments, moments[1:], frames["action"], strict=False)
+            for agent, kind, t0, t1, start, end, ref, energy in step_events(world, was, now, given)
         ],
         EVENT,
     )
 
 
 def bars_of(world: Any, events: np.ndarray) -> np.ndarray:
-    """The intervals among events, agent by agent, equal neighbours made one."""
+    """The intervals among events by agent, with equal neighbours merged."""
     bars, agents = events[np.isin(events["kind"], INTERVALS)], _agents(world)
     if not len(bars):
         return bars
     agent = np.array([agents.index(name) for name in bars["agent"]])
-    # Row is the first key, lexsort's last. The sort is stable: what one agent did stays in the order of time.
+    # The row is the primary key, last for lexsort. The sort is stable, so events of an agent stay in order of time.
     bars = bars[np.lexsort((agent, bars["episode"], bars["row"]))]
     same = bars[["row", "episode", "agent", "kind", "ref"]]
     first = np.flatnonzero(np.append(True, same[1:] != same[:-1]))
@@ -140,7 +139,7 @@ def bars_of(world: Any, events: np.ndarray) -> np.ndarray:
 
 
 def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart:
-    """A lane for each machine; the customers' windows, and who came when."""
+    """A lane for each agent, and the customers' windows with their deliveries."""
     events, lane = events_of(world, frames), dict(zip(_agents(world), agent_names(world), strict=True))
     bars, marks, came = list[Bar](), list[Mark](), dict[int, tuple[float, str]]()
     for agent, kind, t0, t1, ref in bars_of(world, events)[CHARTED].tolist():
@@ -162,8 +161,8 @@ def _agents(world: Any) -> list[str]:
     return [name for group in world.groups.values() for name in group]
 
 
-class Turn:
-    """What a drone went through in a step."""
+class DroneStep:
+    """The changes of a drone in a step."""
 
     def __init__(self, world: Any, d: int, was: SimpleNamespace, now: SimpleNamespace) -> None:
         order = now.executed[0] - MOVE - world.sizes["N"]
@@ -172,7 +171,7 @@ class Turn:
         aboard, ends_aboard = was.status[d] == ONBOARD, now.status[d] == ONBOARD
         called = order == world.sizes["D"] + d and not aboard
         self.released = order == d and aboard
-        # A recovery sets the action to HOVER. With RETURN the truck missed the drone, which then landed by itself.
+        # A recovery sets the action to HOVER. With RETURN it failed, and the drone landed by itself.
         self.recovered = called and ends_aboard and self.action != RETURN
         self.wreck = was.status[d] == CRASHED and not self.recovered
         self.onboard = self.recovered or (aboard and not self.released)
@@ -181,72 +180,72 @@ class Turn:
         self.crashed = self.airborne and now.status[d] == CRASHED
         self.loads = self.airborne and self.action >= DELIVER and self.parcel < 0
         self.holds = self.action - DELIVER if self.loads else self.parcel
-        # boarding takes the parcel away as well, but then the action is HOVER or RETURN
+        # boarding also removes the parcel, but then the action is HOVER or RETURN
         self.serves = self.action >= DELIVER and self.holds >= 0 and now.carrying[d] < 0
 
 
-def happenings(world: Any, was: SimpleNamespace, now: SimpleNamespace, asked: Any) -> Iterator[Happening]:
-    """A step of one row: commands, then an interval of each agent, then what came of it."""
+def step_events(world: Any, was: SimpleNamespace, now: SimpleNamespace, given: Any) -> Iterator[StepEvent]:
+    """The events of a step of one row: commands, then an interval of each agent, then results."""
     t = was.i
-    turns = [Turn(world, d, was, now) for d in range(world.sizes["D"])]
+    steps = [DroneStep(world, d, was, now) for d in range(world.sizes["D"])]
     places = [was.truck_pos, *was.drone_pos]
     for agent, wrong in enumerate(now.illegal_agents):
         if wrong:
             yield agent, "illegal", t, t, places[agent], places[agent], -1, 0.0
-    for d, turn in enumerate(turns):
-        yield from _commands(world, d, turn, was, now, int(asked[1 + d]))
+    for d, step in enumerate(steps):
+        yield from _commands(world, d, step, was, now, int(given[1 + d]))
     drives = now.truck_step_dist > 0
-    # a truck that arrives has no target any more: the node it has reached is where it was bound for
+    # a truck that arrives has no target; its node was the target
     bound = now.truck_target if drives and now.truck_target >= 0 else now.truck_node
     yield 0, "drive" if drives else "wait", t, t + 1, was.truck_pos, now.truck_pos, bound, 0.0
-    ends = [_interval(world, d, turn, was, now) for d, turn in enumerate(turns)]
+    ends = [_interval(world, d, step, was, now) for d, step in enumerate(steps)]
     yield from ends
-    for d, turn in enumerate(turns):
+    for d, step in enumerate(steps):
         here, there = ends[d][5], now.drone_pos[d]
         left = was.battery[d] - now.battery_used[d]
-        if turn.landed:
-            yield 1 + d, "landed", t + 1, t + 1, here, there, turn.parcel, left - now.battery[d]
-        if turn.crashed:
-            yield 1 + d, "crash", t + 1, t + 1, there, there, turn.holds, left - now.battery[d]
-        if turn.serves:
-            c = turn.action - DELIVER
+        if step.landed:
+            yield 1 + d, "landed", t + 1, t + 1, here, there, step.parcel, left - now.battery[d]
+        if step.crashed:
+            yield 1 + d, "crash", t + 1, t + 1, there, there, step.holds, left - now.battery[d]
+        if step.serves:
+            c = step.action - DELIVER
             yield 1 + d, "served", t + 1, t + 1, there, was.customer_pos[c], c, 0.0
 
 
 def _commands(
-    world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace, asked: int
-) -> Iterator[Happening]:
+    world: Any, d: int, step: DroneStep, was: SimpleNamespace, now: SimpleNamespace, given: int
+) -> Iterator[StepEvent]:
     t, here = was.i, was.drone_pos[d]
-    # the published rules know no phase, so there each forced step is an event
+    # the published rules have no phase, so each forced step is an event
     if now.forced[d] and not was.forced_phase[d]:
         yield 1 + d, "forced", t, t, here, here, -1, 0.0
-    if turn.released:
+    if step.released:
         yield 1 + d, "release", t, t, here, here, -1, 0.0
-    if turn.recovered:
+    if step.recovered:
         charged = was.battery[d] - _boarded(world, was.battery[d])
-        yield 1 + d, "recover", t, t, here, was.truck_pos, turn.parcel, charged
+        yield 1 + d, "recover", t, t, here, was.truck_pos, step.parcel, charged
     if now.conflict[d]:
-        yield 1 + d, "conflict", t, t, here, here, asked - DELIVER, 0.0
-    if turn.loads:
-        yield 1 + d, "load", t, t, here, here, turn.action - DELIVER, 0.0
+        yield 1 + d, "conflict", t, t, here, here, given - DELIVER, 0.0
+    if step.loads:
+        yield 1 + d, "load", t, t, here, here, step.action - DELIVER, 0.0
 
 
-def _interval(world: Any, d: int, turn: Turn, was: SimpleNamespace, now: SimpleNamespace) -> Happening:
+def _interval(world: Any, d: int, step: DroneStep, was: SimpleNamespace, now: SimpleNamespace) -> StepEvent:
     t, start, end = was.i, was.drone_pos[d], now.drone_pos[d]
     energy, ref = now.battery_used[d], -1
-    if turn.wreck:
+    if step.wreck:
         kind = "crashed"
-    elif turn.onboard:
+    elif step.onboard:
         kind, start = "onboard", was.truck_pos
-        battery = _boarded(world, was.battery[d]) if turn.recovered else was.battery[d]
+        battery = _boarded(world, was.battery[d]) if step.recovered else was.battery[d]
         energy = battery - now.battery[d]
-    elif turn.action == HOVER:
+    elif step.action == HOVER:
         kind = "hover"
-    elif turn.action == RETURN:
+    elif step.action == RETURN:
         kind = "return"
-        end = _towards(start, was.truck_pos, world.drone_stride) if turn.landed else end
+        end = _towards(start, was.truck_pos, world.drone_stride) if step.landed else end
     else:
-        kind, ref = "fly_out" if start != end else "wait_open", turn.action - DELIVER
+        kind, ref = "fly_out" if start != end else "wait_open", step.action - DELIVER
     return 1 + d, kind, t, t + 1, start, end, ref, energy
 
 
@@ -255,7 +254,7 @@ def _boarded(world: Any, battery: float) -> float:
 
 
 def _towards(start: Place, goal: Place, stride: float) -> Place:
-    """Where a drone was before it landed: no field keeps that."""
+    """The place of a drone before it landed, which no field stores."""
     dx, dy = goal[0] - start[0], goal[1] - start[1]
     way = math.sqrt(dx * dx + dy * dy)
     s = min(float(stride), way)

@@ -1,8 +1,8 @@
-"""What agents see: `truck_obs`, `drone_obs` and `state`, in the published form (v1) or as a Markov state (v2).
+"""Observations `truck_obs`, `drone_obs` and `state`, in the published form (v1) or as a Markov state (v2).
 
-Each vector is written from front to back: every `put_...` takes the place where it begins and returns the place behind
-it, so the order of the calls is the layout of the docs and no offset is written twice. Numbers of a customer that all
-agents share are worked out once, for the truck (v2) or the state (v1), and copied from there.
+Vectors are written in order: each `put_...` takes its offset and returns the next one, so the order of the calls is the
+layout in the docs. Customer features shared by all agents are computed once, for the truck (v2) or the state (v1), and
+copied from there.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def put_place(out, k, place):
 
 @kernel(inline=True)
 def put_from(out, k, place, x, y):
-    """A place as seen from (x, y)."""
+    """A place relative to (x, y)."""
     out[k] = place[0] - x
     out[k + 1] = place[1] - y
     return k + 2
@@ -111,7 +111,7 @@ def state_by_v1(w, b, q):
 
 @kernel(inline=True)
 def put_customers_v1(w, b, q, out, k, x, y):
-    # where the customers begin in `state`, which is written first
+    # offset of the customers in `state`, which is written first
     shared = 4 + 7 * w.D
     for c in range(w.C):
         k = put_from(out, k, w.customer_pos[q, c], x, y)
@@ -164,7 +164,7 @@ def drone_by_v1(w, b, q, d):
 
 @kernel(inline=True)
 def put_target_node(w, b, q, out, k, x, y):
-    """Where the truck is bound for, and whether it is."""
+    """The relative place of the target node, and a flag for having one."""
     n = w.truck_target[b]
     if n < 0:
         k = put_pair(out, k, 0.0, 0.0)
@@ -192,7 +192,7 @@ def truck_by_v2(w, b, q):
         out[k] = w.battery[b, d]
         k = put_one_hot(out, k + 1, 4, w.status[b, d])
         k = put_pair(out, k, load(w, b, q, d), slack(w, b, q, d))
-    first = k  # of the customers: who carries a parcel is written into them afterwards, drone by drone
+    first = k  # offset of the customers; flags of carried parcels are written afterwards, drone by drone
     for c in range(w.C):
         served = w.served[b, c]
         k = put_from(out, k, w.customer_pos[q, c], x, y)

@@ -1,4 +1,4 @@
-"""What a row looks like: the truck and where it is bound for, drones by status, customers by their window."""
+"""The picture of a row: the truck and its target, drones by status, customers by window."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEGEND = (
 def scene(world: Any, row: int) -> Scene:
     q, step, drones = world.instance_row[row], int(world.i[row]), range(world.sizes["D"])
     nodes, places, truck = world.route_nodes[q], world.customer_pos[q], world.truck_pos[row]
-    reached = np.concatenate([nodes, places])  # nobody leaves the ways between them
+    reached = np.concatenate([nodes, places])  # all motion is within their bounds
     s = Scene(reached.min(0), reached.max(0))
     for i, j in zip(*np.nonzero(np.triu(world.road[q], 1)), strict=True) if world.sizes["R"] else ():
         s.line(f"road {i} to {j}", nodes[i], nodes[j], colour="grid")
@@ -87,6 +87,6 @@ def scene(world: Any, row: int) -> Scene:
 
 
 def _colours(world: Any, row: int, q: int, step: int) -> Any:
-    """Customers: green when served, hollow before the window, yellow in it, red after."""
+    """Colours of customers: green if served, hollow before the window, yellow in it, red after."""
     due = np.where(step < world.tw_start[q], "waiting", np.where(step <= world.tw_end[q], "open", "late"))
     return colours(np.where(world.served[row], "served", due))

@@ -1,4 +1,4 @@
-"""Why an action of the truck or of a drone is masked, in the words of the trade: for `illegal="raise"`."""
+"""Reasons why an action of the truck or of a drone is masked, for `illegal="raise"`."""
 
 from __future__ import annotations
 

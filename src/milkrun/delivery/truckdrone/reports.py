@@ -1,6 +1,6 @@
-"""The figures of an episode of the truck-and-drones world, and episodes replayed from their actions.
+"""Figures of episodes of the truck-and-drones world, and replays from actions.
 
-The kernel keeps the figures; nothing needs to be recorded for them.
+The kernel sums the figures; no recording is needed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNITS = {
     ),
     "wh_per_battery": ("wh", ("energy",)),
 }
-"""Of each scale: the ending of the figures it adds, and which are scaled."""
+"""Scale -> the suffix of the added figures, and the scaled ones."""
 
 
 def figures(tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -62,16 +62,16 @@ def figures(tallies: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.ndarray]:
-    """Figures (B,) of the episode that each row plays or has just finished.
+    """Figures (B,) of the current or just finished episode of each row.
 
-    A finished row keeps them until its next reset, which under autoreset "next_step" is its next turn. Under
-    "same_step" that reset has been when `step` returns: the figures are those of the new episode.
+    A finished row keeps them until its next reset, which under autoreset "next_step" is the next step. Under
+    "same_step" `step` has already reset the row: the figures are those of the new episode.
 
-    makespan: steps done. served, on_time: customers. lateness, lateness_max: steps behind the windows, of all
-    deliveries and of the latest. energy: in batteries. sorties: releases. aborted: recoveries with a parcel, landings
-    too. forced_onsets: overridden drones, as often as fined. truck_wait, drone_wait: steps without motion, of drones
+    makespan: steps done. served, on_time: customers. lateness, lateness_max: steps after the windows, summed over
+    deliveries and the largest. energy: in batteries. sorties: releases. aborted: recoveries with a parcel, landings
+    too. forced_onsets: fined overrides of drones. truck_wait, drone_wait: steps without motion, of drones
     those in the air. onboard_steps: of all drones. illegal: masked actions. conflicts: deliveries that another drone
-    took up in the same step.
+    began in the same step.
     `scale` (km_per_unit, seconds_per_step, wh_per_battery) adds figures in these units: energy_wh, makespan_s, ...
     """
     found = figures({name: getattr(world, name) for name in ("i", "objective", *world.figure_fields)})
@@ -88,9 +88,9 @@ def kpis(world: Any, scale: Mapping[str, float] | None = None) -> dict[str, np.n
 def replay(
     config: TruckDroneConfig, instance: Mapping[str, Any], actions: Any
 ) -> tuple[dict[str, int | float], np.ndarray]:
-    """Plays one instance (its fields without a row axis) through `actions` (steps, 1 + drones): figures and events.
+    """Plays `actions` (steps, 1 + drones) on one instance (fields without a row axis); returns figures and events.
 
-    Masked actions are treated as in play; actions after the end are refused.
+    Masked actions count as in play; actions after the end are refused.
     """
     plan = np.asarray(actions)
     agents = 1 + config.num_drones

@@ -1,11 +1,11 @@
-"""What the truck and the drones may do. Under the sound rules a drone keeps, after every move it is allowed, enough in
-its battery to catch a truck that flees straight away: so none ever crashes, whatever the agents do. A truck on roads
-moves no farther in a step than one that may drive anywhere, so the same reserve is enough.
+"""The masks of truck and drones.
 
-Why this holds: a move is allowed only if what is left after it pays for the chase from where it ends, counting that the
-truck flees in the same step. A step of RETURN then costs one stride at most and leaves one step of the chase fewer at
-least, so what is needed falls by no less than what is spent, and RETURN stays affordable until the drone boards.
-"""
+Under the sound rules every allowed move leaves enough battery to catch a truck that flees in a straight line, so no
+drone ever crashes. A truck on roads moves no farther in a step, so the same reserve is enough.
+
+Proof: a move is allowed only if the remaining battery pays for the chase from its end, with the truck fleeing in the
+same step. A step of RETURN costs at most one stride and shortens the chase by at least one step. So the need falls by
+at least the energy spent, and RETURN stays affordable until the drone boards."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from milkrun.delivery.truckdrone.flight import (
 
 @kernel
 def chase(w, gap):
-    """Steps of RETURN until a drone has caught a truck that flees: it gains its stride, then loses the truck's."""
-    # after k steps the gap has shrunk by k gains; the drone boards once it is within reach before the truck moves on,
-    # so the truck's last stride does not count. EPS keeps an exact multiple from being rounded up to one more step.
+    """The steps of RETURN until a drone catches a fleeing truck."""
+    # After k steps the gap has shrunk by k gains. The drone boards when it is in reach before the truck moves, so the
+    # truck's last stride does not count. EPS keeps exact multiples from rounding up.
     ahead = gap - w.truck_stride - w.recovery_threshold
     gain = w.drone_stride - w.truck_stride
     if gain <= 0.0:
@@ -43,13 +43,13 @@ def chase(w, gap):
 
 @kernel(inline=True)
 def rate_under(w, parcel):
-    """Battery a unit of distance under this load."""
+    """Battery for a unit of distance under this load."""
     return w.battery_rate * (1 + w.payload_factor * parcel)
 
 
 @kernel(inline=True)
 def need(w, gap, rate):
-    """Battery for the worst way home from this gap."""
+    """Battery for the worst return from this gap."""
     return w.battery_margin * rate * w.drone_stride * chase(w, gap)
 
 
@@ -64,7 +64,7 @@ def safe_hover(w, b, q, d, gap):
 
 @kernel
 def safe_deliver(w, b, q, d, c, t):
-    """Whether a drone that flies towards c now, with its parcel, could still come home from where it ends."""
+    """True if a drone that flies towards c now with its parcel could still return afterwards."""
     if not w.safe:
         return True
     x, y = w.drone_pos[b, d, 0], w.drone_pos[b, d, 1]
@@ -72,14 +72,14 @@ def safe_deliver(w, b, q, d, c, t):
     parcel = w.demand[q, c]
     dx, dy = cx - x, cy - y
     way = math.sqrt(dx * dx + dy * dy)
-    # The operations of `travel`, in the same order: what is judged here is to the bit what the step will do.
+    # The operations of `travel` in the same order, so that the check equals the step bit by bit.
     energy = w.hover_energy * (1 + w.payload_factor * parcel)
     if way > NEAR:
         s = min(w.drone_stride, way)
         x += dx / way * s
         y += dy / way * s
         energy = s * w.battery_rate * (1 + w.payload_factor * parcel)
-    # one that hands over on arrival flies home empty; without reservations another drone may be first, and it may not
+    # After a delivery the drone returns empty. Without reservations another drone may deliver first.
     rate = rate_under(w, parcel)
     if w.reserve and hands_over(w, q, c, distance(x, y, cx, cy), t + 1):
         rate = w.battery_rate
@@ -100,7 +100,7 @@ def mark_allowed(w, b, q, t):
         w.action_mask[b, j] = True
     if w.R:
         mark_roads(w, b, q)
-    # For a release: on board HOVER alone is open, so the drone hovers in that step, and the truck may roll a stride.
+    # For a release: a drone on board has HOVER only, so it hovers in that step while the truck may drive a stride.
     enough = need(w, w.truck_stride, w.battery_rate) + EPS if w.safe else -math.inf
     for d in range(w.D):
         first = w.T + d * w.K
@@ -119,7 +119,7 @@ def mark_allowed(w, b, q, t):
                     mark_drone(w, b, q, d, first, t, gap, beside)
                 else:
                     mark_drone_as_published(w, b, d, first)
-            # a wreck stays where it is; only the published rules let the truck take it up
+            # only the published rules let the truck recover a wreck
             elif w.sound:
                 beside = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
@@ -128,7 +128,7 @@ def mark_allowed(w, b, q, t):
 
 @kernel
 def mark_roads(w, b, q):
-    """With road_graph: from a node the truck can go where a road leads, on a road to its ends."""
+    """With road_graph: from a node to its neighbours, on a road to its ends."""
     u, v = w.truck_edge[b, 0], w.truck_edge[b, 1]
     for n in range(w.N):
         w.action_mask[b, MOVE + n] = w.road[q, u, n] if u == v else n in (u, v)
@@ -163,7 +163,7 @@ def mark_drone_as_published(w, b, d, first):
 
 @kernel
 def slack(w, b, q, d):
-    """What a drone has left beyond the worst way home, as agents see it."""
+    """The battery of a drone beyond the worst return, as observed by agents."""
     if w.status[b, d] == CRASHED:
         return 0.0
     if w.status[b, d] == ONBOARD:

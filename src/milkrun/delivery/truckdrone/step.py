@@ -1,7 +1,7 @@
 """A step of the truck and its drones in seven stages, and the reset of a row.
 
-`play` has the order of the stages. How drones fly and board (stage 4) is in `flight`, what the agents may do next in
-`safety`, what they see in `observations`; the fields are those of `world`.
+`play` runs the stages in order. Flight and boarding (stage 4) are in `flight`, the mask in `safety`, observations in
+`observations`, the fields in `world`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from milkrun.delivery.truckdrone.safety import hands_over, mark_allowed
 def reset(w, b):
     w.truck_pos[b] = 0.0
     w.truck_vel[b] = 0.0
-    # Published: the truck is said to stand on node 0, though it starts in the middle, off the ring of nodes.
+    # Published: `truck_node` is 0, although the truck starts in the middle, off the ring of nodes.
     w.truck_node[b] = 0 if w.depot_node or not w.sound else -1
     w.truck_target[b] = -1
     for j in range(w.E):
@@ -77,7 +77,7 @@ def reset(w, b):
 
 @kernel
 def clear_step(w, b):
-    """The views of the last step."""
+    """Clears the views of the last step."""
     for d in range(w.D):
         w.forced[b, d] = False
         w.conflict[b, d] = False
@@ -94,7 +94,7 @@ def step(w, b, action):
 
 @kernel
 def idle(w, b, action):
-    """The world runs on: `take_actions` says what an agent does instead."""
+    """Plays the step; `take_actions` replaces masked actions."""
     play(w, b, action)
 
 
@@ -102,10 +102,9 @@ def idle(w, b, action):
 def play(w, b, action):
     """Actions, forced returns, the truck's command, flights, the truck's drive, deliveries, reward.
 
-    The order is a rule. Drones fly before the truck drives, so a landing is judged against where the truck stood, and
-    deliveries come after both, so that a drone hands over in the step in which it arrives. The mask is written last: it
-    belongs to the state that the agents see next.
-    """
+    The order is a rule. Drones fly before the truck drives, so a landing refers to the truck's previous place.
+    Deliveries come after both, so that a drone delivers in the step of its arrival. The mask is written last: it
+    belongs to the next state."""
     q, t = w.instance_row[b], w.i[b] + 1
     clear_step(w, b)
     onsets = take_actions(w, b, action)
@@ -131,8 +130,10 @@ def mark(w, b):
 
 @kernel
 def take_actions(w, b, action):
-    """Stage 1: what each agent is to do, masked actions flagged and, where the mask is obeyed, replaced by the lowest
-    allowed one. Returns how many drones begin to be overridden."""
+    """Stage 1: reads the actions, flags masked ones and, with `obey_mask`, replaces them by the lowest allowed one.
+
+    Returns the number of drones whose override begins.
+    """
     onsets = 0
     first, n = 0, w.T
     for agent in range(w.A):
@@ -150,8 +151,8 @@ def take_actions(w, b, action):
                 a = 0
         w.executed[b, agent] = a
         if agent > 0:
-            # Entry `first` is HOVER. It is closed only to a drone in the air that could not come home afterwards: while
-            # it is, a masked action means that the drone is overridden, and the phase lasts until HOVER is open again.
+            # Entry `first` is HOVER, closed only to a flying drone that could not return afterwards. While it is
+            # closed, a masked action means an override, and the phase lasts until HOVER is open again.
             if w.action_mask[b, first]:
                 w.forced_phase[b, agent - 1] = False
             elif not fine:
@@ -165,8 +166,10 @@ def take_actions(w, b, action):
 
 @kernel
 def force_home(w, b):
-    """Stage 2, published rules: an airborne drone short of energy returns, and is fined even if it wanted to. Returns
-    how many do, each step of each counted."""
+    """Stage 2, published rules: an airborne drone short of energy is forced to return.
+
+    It is fined even if RETURN was its own action. Returns the number of such drones in this step.
+    """
     count = 0
     for d in range(w.D):
         if w.status[b, d] != ONBOARD and w.status[b, d] != CRASHED:
@@ -192,7 +195,7 @@ def command(w, b, action):
 
 @kernel
 def drive(w, b, q):
-    """Stage 5: the truck rolls towards its target node, drones on board with it. A road is left at its ends alone."""
+    """Stage 5: the truck drives towards its target node with the drones on board; it leaves a road only at its ends."""
     n = w.truck_target[b]
     vx = vy = s = 0.0
     if n >= 0:
@@ -212,7 +215,7 @@ def drive(w, b, q):
             for d in range(w.D):
                 if w.status[b, d] == ONBOARD:
                     stand_on_truck(w, b, d)
-            # a last stride of just the way that was left may end beside the node by rounding
+            # a last stride of exactly the remaining distance may miss the node by rounding
             arrived = distance(x, y, gx, gy) < NEAR
         if arrived:
             w.truck_node[b] = n
@@ -220,10 +223,10 @@ def drive(w, b, q):
             for j in range(w.E):
                 w.truck_edge[b, j] = n
         elif s > 0.0:  # a truck of speed 0 never leaves its node
-            # published: the last node reached stays, also on the way to the next
+            # published: keeps the last node also on the way to the next
             if w.sound:
                 w.truck_node[b] = -1
-            # It has left its node. A truck that turns back on its road keeps both ends.
+            # The truck has left its node. If it turns back on its road, the ends stay.
             if w.R and w.truck_edge[b, 0] == w.truck_edge[b, 1]:
                 w.truck_edge[b, 1] = n
     w.truck_vel[b, 0] = vx
@@ -235,7 +238,7 @@ def drive(w, b, q):
 
 @kernel
 def deliver(w, b, q, t):
-    """Stage 6: drones in index order hand over; returns the steps by which these deliveries are late."""
+    """Stage 6: deliveries in index order of the drones; returns their lateness in steps."""
     late = 0
     for d in range(w.D):
         c = w.executed[b, 1 + d] - DELIVER
@@ -245,7 +248,7 @@ def deliver(w, b, q, t):
         if w.sound:
             there = w.carrying[b, d] == c and w.status[b, d] != CRASHED and hands_over(w, q, c, way, t)
         else:
-            # published: any parcel will do, and a drone on board or a wreck delivers too
+            # published: any parcel counts, and a drone on board or a wreck delivers too
             there = way < w.delivery_threshold
         if there:
             w.served[b, c] = True
@@ -264,8 +267,10 @@ def deliver(w, b, q, t):
 
 @kernel
 def pay(w, b, t, onsets, crashes, late):
-    """Stage 7: the reward and the end. The published rules add one by one, the sound ones by kind: sums of floats
-    depend on their order, and each rule set has its own."""
+    """Stage 7: the reward and the end.
+
+    Float sums depend on their order: the published rules add term by term, the sound rules by kind.
+    """
     served = 0
     just = 0
     settled = True

@@ -1,7 +1,7 @@
-"""The checker of the truck-and-drones world: what an episode pays by its figures, and whether its log can be true.
+"""The checker of the truck-and-drones world: the return of an episode by its figures, and the validity of its log.
 
-It is written from the rules alone and reads figures, logs, instances and configurations; no kernel is called, and no
-code is shared with the world.
+It is written from the rules alone and reads figures, logs, instances and configurations. It shares no code with the
+world.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Place = tuple[float, float]
 def truckdrone_return(kpis: Mapping[str, Any], config: TruckDroneConfig, complete: Any = None) -> Any:
     """The return of finished episodes from their figures, of any shape.
 
-    The figures do not say how an episode ended. Unless `complete` says so, one is taken as complete if all customers
-    are served and, where `end` asks for more than that, steps were left. That is so but in two cases: an episode
-    completed by its very last step, and one under `end="depot"` whose drones have all crashed, all customers served.
+    The figures do not show how an episode ended. Without `complete`, an episode counts as complete if all customers are
+    served and, if `end` requires more, steps were left. Two cases differ: an episode completed by its last step, and
+    one under `end="depot"` with all customers served and all drones crashed.
     """
     served, customers = np.asarray(kpis["served"]), config.num_customers
     if complete is None:
         complete = (served == customers) & ((config.end in (None, "served")) | (kpis["makespan"] < config.limit))
     fine = _number(config.incomplete_penalty) * (customers - served)
-    return _on_the_way(kpis, config) + np.where(complete, _number(config.completion_bonus), -fine)
+    return _step_rewards(kpis, config) + np.where(complete, _number(config.completion_bonus), -fine)
 
 
-def _on_the_way(kpis: Mapping[str, Any], config: TruckDroneConfig) -> Any:
-    """What the steps of an episode pay, but for its end."""
+def _step_rewards(kpis: Mapping[str, Any], config: TruckDroneConfig) -> Any:
+    """The rewards of the steps of an episode, without its end."""
     return (
         config.delivery_bonus * kpis["served"]
         - config.time_penalty * kpis["makespan"]
@@ -51,10 +51,10 @@ def _on_the_way(kpis: Mapping[str, Any], config: TruckDroneConfig) -> Any:
 
 
 def check_episode(instance: Mapping[str, Any], config: TruckDroneConfig, events: np.ndarray) -> dict[str, float]:
-    """Reads the log of one episode from its begin (as `Recorder.events` gives it; `instance` without a row axis).
+    """Checks the log of one whole episode, as `Recorder.events` returns it; `instance` has no row axis.
 
-    Raises BadSolution at the first event that the rules do not allow where the log shows it: time, ways and speeds,
-    batteries, parcels, deliveries. Returns the figures that the log adds up to, their objective included.
+    Raises BadSolution at the first event that breaks a rule visible in the log: times, places and speeds, batteries,
+    parcels, deliveries. Returns the figures of the log, including the objective.
     """
     if len({(int(row), int(episode)) for row, episode in zip(events["row"], events["episode"], strict=True)}) != 1:
         raise BadSolution("a log to be checked holds one episode of one row")
@@ -76,7 +76,7 @@ class _Drone:
 
 
 class _Log:
-    """The world as far as a log shows it, moved on by every event."""
+    """The state of the world as a log shows it, updated by every event."""
 
     def __init__(self, instance: Mapping[str, Any], config: TruckDroneConfig) -> None:
         self.config, self.sound = config, config.rules == "sound"
@@ -87,7 +87,7 @@ class _Log:
         self.clock, self.truck, self.truck_was = 0, (0.0, 0.0), (0.0, 0.0)
         self.at_node = -1
         self.road: Any = instance["road"] if config.road_graph else None
-        self.between = (0, 0)  # the ends of the truck's road, or the node it stands on twice
+        self.between = (0, 0)  # the ends of the truck's road, or its node twice
         self.arrival: dict[int, int] = {}
         names = ("energy", "truck_distance", "drone_distance")
         self.amounts = dict.fromkeys(names, 0.0)
@@ -100,7 +100,7 @@ class _Log:
         lasts, ref, energy = int(event["t1"] - event["t0"]), int(event["ref"]), float(event["energy"])
         drone = self.drones.get(agent)
         self.need(agent == "truck_0" or drone is not None, "there is no such agent")
-        self.need(event["t0"] == (drone.clock if drone else self.clock), "does not follow what came before")
+        self.need(event["t0"] == (drone.clock if drone else self.clock), "does not follow the event before")
         self.need(_far(start, drone.place if drone else self.truck) <= TOL, "begins at another place")
         self.count[kind] = self.count.get(kind, 0) + 1
         if kind in ("illegal", "forced", "conflict"):
@@ -137,7 +137,7 @@ class _Log:
         self.truck_was, self.truck, self.clock = start, end, self.clock + 1
 
     def keep_to_the_road(self, kind: str, end: Place, ref: int) -> None:
-        """A truck leaves a node by a road, and the road at one of its ends."""
+        """Checks that the truck leaves a node by a road, and a road at one of its ends."""
         u, v = self.between
         if kind == "wait" and ref == -1:
             return
@@ -152,10 +152,10 @@ class _Log:
             self.between = (u, ref)
 
     def heads(self, start: Place, end: Place, goal: Place, stride: float) -> None:
-        """A step straight towards a goal: a stride, or what is left of the way."""
+        """Checks a step straight towards a goal: a stride, or the remaining distance."""
         self.need(_far(start, end) <= stride + TOL, f"is faster than {stride:g} a step")
-        # At most a stride from the start and a full stride nearer to the goal: by the triangle inequality that is the
-        # straight line, so the direction needs no test of its own.
+        # At most a stride from the start and a full stride nearer to the goal: by the triangle inequality the step is
+        # straight, so the direction needs no extra test.
         left = max(0.0, _far(start, goal) - stride)
         self.need(abs(_far(end, goal) - left) <= NEAR, "does not lead where it should")
 
@@ -169,7 +169,7 @@ class _Log:
             self.costs(energy, -min(rate, 1.0 - drone.battery))
         elif kind in ("fly_out", "return"):
             self.need(kind == "return" or drone.parcel == ref or (not self.sound and drone.parcel >= 0), "no parcel")
-            # Drones fly first and aim at where the truck was; in the log its step stands before theirs.
+            # Drones fly first and aim at the truck's previous place; in the log the truck's step precedes theirs.
             goal = self.customers[ref] if kind == "fly_out" else self.truck_was
             self.heads(start, end, goal, self.stride())
             self.costs(energy, way * _number(self.config.battery_rate) * self.weight(drone))
@@ -209,13 +209,13 @@ class _Log:
     def board(self, drone: _Drone, kind: str, end: Place, ref: int, energy: float) -> None:
         self.need(drone.status == "air" or (drone.status == "wreck" and not self.sound and kind == "recover"), "cannot")
         self.need(kind == "recover" or drone.last == "return", "did not return")
-        # a recovery is a command and stands before the truck's step, a landing stands behind it
+        # a recovery is a command and precedes the truck's step, a landing follows it
         near = self.truck if kind == "recover" else self.truck_was
         self.need(_far(drone.place, near) <= self.config.recovery_threshold + TOL, "is too far from the truck")
         self.need(end == self.truck, "does not end on the truck")
         self.need(ref == drone.parcel, f"the parcel is {drone.parcel}, not {ref}")
         charge = _number(self.config.recovery_charge) if self.sound else PUBLISHED_CHARGE
-        # a battery that ran out on the last stride was set to 0 before the drone boarded and was charged
+        # a battery that ran out on the last stride was set to 0 before boarding charged it
         before = 0.0 if kind == "landed" and drone.drained else drone.battery
         self.costs(energy, drone.battery - min(1.0, before + charge))
         self.count["aborted"] = self.count.get("aborted", 0) + (drone.parcel >= 0)
@@ -247,7 +247,7 @@ class _Log:
         return self.config.drone_speed * self.config.dt
 
     def weight(self, drone: _Drone) -> float:
-        """How much more energy the load asks for."""
+        """The factor of energy under load."""
         parcel = float(self.demand[drone.parcel]) if drone.parcel >= 0 else 0.0
         return 1.0 + _number(self.config.payload_factor) * parcel
 
@@ -280,11 +280,11 @@ class _Log:
         }
         found |= {name: self.count.get(kind, 0) for name, kind in kinds.items()}
         complete, over = self.ending()
-        pays = truckdrone_return(found, self.config, complete) if over else _on_the_way(found, self.config)
+        pays = truckdrone_return(found, self.config, complete) if over else _step_rewards(found, self.config)
         return {**found, "objective": float(pays)}
 
     def ending(self) -> tuple[bool, bool]:
-        """Whether the episode is complete, and whether it is over."""
+        """(complete, over) of the episode."""
         drones, end = list(self.drones.values()), self.config.end or "served"
         landed = all(drone.status != "air" for drone in drones)
         home = end == "served" or (landed and (end == "returned" or self.at_node == 0))
@@ -307,5 +307,5 @@ def _far(a: Place, b: Place) -> float:
 
 
 def _number(option: float | None) -> float:
-    """0 for an option that the rules do not know."""
+    """The option, or 0 if the rules do not have it."""
     return option or 0.0

@@ -1,15 +1,14 @@
-"""Truck and drones: a truck drives between nodes and launches drones, which carry parcels to customers and come back.
+"""Truck and drones: a truck drives between nodes and launches drones, which deliver parcels and return.
 
-Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S), what a central critic sees; all of one moment.
+Observations: `truck_obs` (1, Ft), `drone_obs` (D, Fd) and `state` (S) for a central critic; all of the same time.
 Actions: of the truck, Discrete(1 + N + 2D): STAY, MOVE_n, RELEASE_d, RECOVER_d; of a drone, Discrete(2 + C): HOVER,
-    RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it rolling to the node it was bound for.
-Mask: truck, drone_0, drone_1, ... one after another. Sound rules: what a drone could not come home from is closed.
-    With `road_graph` the truck heads for nodes that a road leads to, and between nodes for the ends of its road.
-Ends: terminated when complete (all served, by default with every drone on board), when every customer is served or
-    lost, or all drones have crashed; truncated after `episode_length` steps.
-Reward: of the team: time, deliveries, energy, overridden drones, lateness, crashes, and how the episode ended.
-References: the public environment MAPPO_VRP, whose task the rules "published" keep; the docs say what "sound" mends.
-"""
+RETURN, DELIVER_c. STAY stops the truck; MOVE, RELEASE and RECOVER keep it driving to its target node. Mask: truck,
+drone_0, drone_1, ... concatenated. Sound rules: actions after which a drone could not return are closed. With
+`road_graph` the truck drives to adjacent nodes, and between nodes to the ends of its road. Ends: terminated when
+complete (all served, by default with every drone on board), when every customer is served or lost, or when all drones
+have crashed; truncated after `episode_length` steps. Reward: of the team: time, deliveries, energy, overridden drones,
+lateness, crashes, and the end of the episode. References: the public environment MAPPO_VRP, whose task the rules
+"published" keep; the docs list what "sound" corrects."""
 
 from __future__ import annotations
 
@@ -47,51 +46,51 @@ class TruckDrone(World):
     Config = TruckDroneConfig
     policies = {name: f"milkrun.solvers.delivery:{name}" for name in ("greedy", "lookahead", "parked")}
     figure = "milkrun.replay.flights:figure_of_flights"
-    run_details = "milkrun.cli.delivery:STEPS"
+    run_details = "milkrun.cli.details:DELIVERY_STEPS"
     action = agents(truck=(1, "T"), drone=("D", "K"))
 
-    route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="where the truck can stop")
-    customer_pos = instance(float64, "C", 2, low=-1, high=1, doc="where customers are")
+    route_nodes = instance(float64, "N", 2, low=-1, high=1, doc="nodes of the truck")
+    customer_pos = instance(float64, "C", 2, low=-1, high=1, doc="places of the customers")
     demand = instance(float64, "C", low=0, high=1, doc="parcel, as a share of a drone's payload")
     tw_start = instance(int64, "C", low=0, high="length", doc="step from which a parcel is accepted")
     tw_end = instance(int64, "C", low=0, high="length", doc="last step on time")
-    road = instance(bool_, "R", "R", doc="with road_graph: where the truck can drive from node to node; diagonal True")
+    road = instance(bool_, "R", "R", doc="with road_graph: True if a road joins the nodes; diagonal True")
 
-    truck_pos = state(float64, 2, doc="where the truck is")
+    truck_pos = state(float64, 2, doc="place of the truck")
     truck_vel = state(float64, 2, doc="its velocity in the last step")
     truck_node = state(int64, low=-1, high="last node", doc="node the truck stands on, -1 between nodes")
-    truck_target = state(int64, low=-1, high="last node", doc="node it is bound for, -1 none")
+    truck_target = state(int64, low=-1, high="last node", doc="target node, -1 none")
     truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; its node twice")
-    drone_pos = state(float64, "D", 2, doc="where each drone is")
+    drone_pos = state(float64, "D", 2, doc="place of each drone")
     drone_vel = state(float64, "D", 2, doc="velocity in the last step")
     battery = state(float64, "D", doc="1 = full")
     carrying = state(int64, "D", low=-1, high="last customer", doc="customer of the parcel, -1 none")
     status = state(int64, "D", low=0, high=3, doc="0 on board, 1 flying, 2 returning, 3 crashed")
     target_pos = state(float64, "D", 2, doc="place of the last DELIVER")
-    has_target = state(bool_, "D", doc="since then neither delivered nor boarded")
+    has_target = state(bool_, "D", doc="not delivered or boarded since then")
     forced_phase = state(bool_, "D", doc="sound rules: the drone is being overridden")
-    served = state(bool_, "C", doc="has the parcel")
-    lost = state(bool_, "C", doc="sound rules: the parcel lies in a wreck")
+    served = state(bool_, "C", doc="delivered")
+    lost = state(bool_, "C", doc="sound rules: the parcel is in a wreck")
     arrival_step = state(int64, "C", low=-1, doc="step of the delivery, counted from 1; -1 before")
     sum_counts = state(int64, "counts", tally=True, doc="so far: " + ", ".join(COUNTS))
     sum_amounts = state(float64, "amounts", tally=True, doc="so far: " + ", ".join(AMOUNTS))
 
-    executed = view(int64, "A", doc="actions really executed in the last step")
-    illegal_agents = view(bool_, "A", in_info=True, doc="whose action was masked")
+    executed = view(int64, "A", doc="actions executed in the last step")
+    illegal_agents = view(bool_, "A", in_info=True, doc="agents whose action was masked")
     forced = view(bool_, "D", in_info=True, doc="drones that were overridden")
     conflict = view(bool_, "D", in_info=True, doc="drones whose customer another drone took in the same step")
     just_served = view(bool_, "C", doc="served in the last step")
     battery_used = view(float64, "D", doc="in the last step")
-    truck_step_dist = view(float64, doc="way of the truck in the last step")
+    truck_step_dist = view(float64, doc="distance of the truck in the last step")
     customers_served = view(int64, in_info=True, doc="so far")
-    advice = view(int64, "A", on_demand=True, doc="what a compiled policy proposes")
+    advice = view(int64, "A", on_demand=True, doc="actions of a compiled policy")
     reward_exact = view(float64, doc="the reward before rounding")
     truck_obs = view(float32, 1, "Ft", low="-reach of view", high="reach of view", observed=True, doc="of the truck")
     drone_obs = view(float32, "D", "Fd", low="-reach of view", high="reach of view", observed=True, doc="of each drone")
     state = view(float32, "S", low="-reach of view", high="reach of view", observed=True, doc="of a central critic")
     action_mask = mask("M", doc="truck, drone_0, drone_1, ...; True = allowed")
 
-    # What kernels read of the configuration.
+    # Options that kernels read.
     sound = constant(int64)
     second_form = constant(int64)
     obey_mask = constant(int64)
@@ -134,7 +133,7 @@ class TruckDrone(World):
     ring = constant(float64, "N", 2)
     ring_road = constant(bool_, "R", "R")
 
-    way_left = scratch(float64, "R", doc="by road, of each node")
+    way_left = scratch(float64, "R", doc="road distance of each node")
     settled = scratch(bool_, "R")
 
     faults = FAULTS
@@ -142,7 +141,7 @@ class TruckDrone(World):
     @classmethod
     def size_of(cls, config: Any) -> dict[str, int]:
         d, c, n = config.num_drones, config.num_customers, config.num_route_nodes
-        # Places of [-1, 1]^2 are 2 apart at most. v1 shows velocities as they are, v2 as shares of the top speed.
+        # Places of [-1, 1]^2 are at most 2 apart. v1 has velocities, v2 shares of the top speed.
         reach = 2 if config.obs == "v2" else max(2, math.ceil(config.drone_speed), math.ceil(config.truck_speed))
         roads = {"R": n, "E": 2} if config.road_graph else {"R": 0, "E": 0}
         return {
@@ -168,7 +167,7 @@ class TruckDrone(World):
         sound, length = k.rules == "sound", k.episode_length
         windows = (length // 2 - 1, length // 3, length - 1)
         if k.tw_law == "band":
-            # EPS: 0.29 * 100 is 28.999999999999996, and shall be 29 steps.
+            # EPS: 0.29 * 100 is 28.999999999999996 and must give 29 steps.
             windows = tuple(math.floor(share * length + EPS) for share in (k.tw_start_max, *k.tw_width))
         ring = route_ring(k.num_route_nodes, k.route_radius, k.depot_node)
         names = ("late_penalty", "crash_penalty", "payload_factor", "reserve")
@@ -223,7 +222,7 @@ class TruckDrone(World):
         check_instance(self, arrays)
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules on the numbers of states that come from outside; raises BadInstance."""
+        """Checks the numbers of loaded states; raises BadInstance."""
         check_state(self, arrays)
 
     figure_fields = ("sum_counts", "sum_amounts")
@@ -232,7 +231,7 @@ class TruckDrone(World):
         return reports.figures(last)
 
     def action_name(self, agent: int, action: int) -> str:
-        """In words: an action of agent 0, the truck, or of drone agent - 1."""
+        """The name of an action of agent 0, the truck, or of drone agent - 1."""
         return reasons.in_words(reasons.code(self, agent, action))
 
     def why_illegal(self, row: int, action: Any) -> str:

@@ -1,4 +1,4 @@
-"""The travelling salesperson with a drone: the world, and what belongs to it."""
+"""The travelling salesperson with a drone: the world and its parts."""
 
 from __future__ import annotations
 

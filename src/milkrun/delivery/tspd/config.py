@@ -20,9 +20,9 @@ class TSPDConfig(Config):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"alpha{a}": {"alpha": float(a)} for a in (1, 2, 3)}
 
     num_nodes: int = option(11, "nodes, the depot included", low=2, high=1000)
-    law: str = option("uniform", "how the places are drawn", choices=LAWS)
+    law: str = option("uniform", "law of the places", choices=LAWS)
     alpha: float = option(2.0, "the drone pays 1/alpha for a unit of distance, the truck 1", low=1e-3, high=1e3)
-    max_fly: float = option(math.inf, "most that both legs of a flight may cost together, in drone cost", low=0)
+    max_fly: float = option(math.inf, "largest cost of both legs of a flight together, in drone cost", low=0)
     max_steps: int | str | None = option(
         None, "steps until a row is truncated; auto = 3 num_nodes; None = no limit", low=1, high=2**62, words=("auto",)
     )

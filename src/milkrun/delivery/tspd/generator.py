@@ -1,6 +1,6 @@
 """Instances of the TSP with a drone: the three laws of Agatz, Bouman and Schmidt 2018, and the costs of the places.
 
-A change of a law or of an index here changes published instances: bump the version of the world.
+Changing a law or an index here changes published instances and requires a new version of the world.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ UNIFORM, SINGLE_CENTER, DOUBLE_CENTER = range(3)
 
 DEPOT, PLACES, RADIUS, ANGLE, CENTER = range(1, 6)  # purposes of the streams
 
-GRID = 100  # uniform: customers stand on whole numbers below this
-SPREAD = 50.0  # standard deviation of the radius about a center
+GRID = 100  # uniform: coordinates of customers are whole numbers below this
+SPREAD = 50.0  # standard deviation of the radius around a center
 APART = 200.0  # from the first center to the second
 
 
@@ -59,7 +59,7 @@ def draw_centers(w, b, q):
 
 @kernel
 def price(w, q):
-    """Costs by distance, and of each node the cheapest flight on to another: nothing is forbidden here."""
+    """Costs by distance, and the cheapest flight from each node to another; no node is forbidden."""
     factor = 1.0 / w.alpha
     places = w.locs[q]
     for i in range(w.N):
@@ -70,7 +70,7 @@ def price(w, q):
             way = math.sqrt(dx * dx + dy * dy)
             truck[j] = way
             drone[j] = factor * way
-        # Two loops leave node i itself out without a branch inside.
+        # Two loops skip node i without a branch.
         on = math.inf
         for j in range(i):
             on = min(on, drone[j])

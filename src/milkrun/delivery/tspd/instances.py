@@ -1,8 +1,8 @@
-"""What is read and refused of the TSP with a drone: given instances, and states of rows that come from outside.
+"""Defaults and checks of given instances and loaded states of the TSP with a drone, for whole batches.
 
-Each field has been held against its own shape, type and bounds before; here are the defaults of what is left out, and
-the rules between fields. A state that breaks one would let a kernel read a node that is not there, or count nodes
-wrongly; every state that play can lead to, illegal actions or not, passes. Whole batches at once.
+Shapes, types and bounds are already checked; here are the defaults of missing fields and the rules between fields. With
+a state that breaks one, a kernel would read a nonexistent node or count nodes wrongly. Every state of play passes,
+illegal actions or not.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def fill_in(world: Any, values: dict[str, Any]) -> dict[str, Any]:
-    """Adds what was left out of given instances; a misshapen field is left as it is, and refused afterwards."""
-    # A given `fly_on` is worked out anew: a value too low would open launches from which no join is in reach.
+    """Adds the missing fields of given instances; misshapen fields are refused later."""
+    # A given `fly_on` is recomputed: a value too low would open launches without a possible join.
     values = {name: array for name, array in values.items() if name != "fly_on"}
     rows, nodes = len(next(iter(values.values()), ())), world.sizes["N"]
     if "locs" not in values and "c_truck" in values and "c_drone" in values:
-        values["locs"] = np.zeros((rows, nodes, 2))  # costs alone are an instance too
+        values["locs"] = np.zeros((rows, nodes, 2))  # costs alone are a valid instance
     values.setdefault("n_nodes", np.full(rows, nodes, np.int32))
     values.setdefault("max_fly", np.full(rows, world.config.max_fly))
     values.setdefault("no_visit", np.zeros((rows, nodes), bool))
@@ -39,27 +39,27 @@ def fill_in(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         raise ShapeError(f"locs must have the shape (rows, {nodes}, 2), not {values['locs'].shape}")
     if "locs" in values and _fits(world, "locs", values["locs"], rows, "fiu"):
         with np.errstate(invalid="ignore", over="ignore"):
-            # the operations of `price` in the generator, in the same order: given places cost the same to the bit
+            # the operations of `price` in the generator, in the same order, so that costs agree bit by bit
             legs = values["locs"][:, :, None].astype(np.float64) - values["locs"][:, None]
             way = np.sqrt(legs[..., 0] * legs[..., 0] + legs[..., 1] * legs[..., 1])
         values.setdefault("c_truck", way)
         values.setdefault("c_drone", (1.0 / world.config.alpha) * way)
     if _fits(world, "n_nodes", values["n_nodes"], rows, "iu") and _fits(world, "forbid", values["forbid"], rows, "b"):
-        # padding is forbidden, so that the kernels' loops over all N nodes need no test for it
+        # padding is forbidden, so that loops over all N nodes need no test for it
         values["forbid"] = values["forbid"] | (np.arange(nodes) >= values["n_nodes"][:, None])
     values["fly_on"] = _fly_on(world, values, rows)
     return values
 
 
 def _fly_on(world: Any, values: Arrays, rows: int) -> np.ndarray:
-    """The least cost from each node to another that is not forbidden; 0 where there is none: nobody launches."""
+    """The least cost from each node to another one that is not forbidden, or 0 if there is none."""
     nodes = world.sizes["N"]
     if "c_drone" not in values or not (
         _fits(world, "c_drone", values["c_drone"], rows, "fiu") and _fits(world, "forbid", values["forbid"], rows, "b")
     ):
         return np.zeros((rows, nodes))
     shut = values["forbid"][:, None, :] | np.eye(nodes, dtype=bool)
-    # nan, inf and negative costs are refused later, under the name c_drone; here they must only leave `fly_on` valid
+    # nan, inf and negative costs are refused later as c_drone; here `fly_on` must only stay valid
     least: np.ndarray = np.where(shut, np.inf, np.nan_to_num(values["c_drone"], posinf=np.inf)).min(axis=2)
     return np.where(np.isfinite(least), np.maximum(least, 0.0), 0.0)
 
@@ -69,10 +69,10 @@ def _fits(world: Any, name: str, array: np.ndarray, rows: int, kinds: str) -> bo
 
 
 def check_instance(world: Any, arrays: Arrays) -> None:
-    """Costs are 0 from a node to itself and not too large, and `fly_on` is what it says."""
+    """Checks the diagonal and the size of costs, and `fly_on`."""
     for name in ("c_truck", "c_drone"):
         diagonal = arrays[name] * np.eye(world.sizes["N"])
-        refuse_where(name, diagonal, diagonal != 0, "the way from a node to itself costs 0")
+        refuse_where(name, diagonal, diagonal != 0, "the cost from a node to itself is 0")
     refuse_where("locs", arrays["locs"], np.abs(arrays["locs"]) > LARGEST, f"must be within -{LARGEST:g}..{LARGEST:g}")
     for name in ("c_truck", "c_drone"):
         refuse_where(name, arrays[name], arrays[name] > DEAREST, f"must be <= {DEAREST:g}")
@@ -85,7 +85,7 @@ def check_instance(world: Any, arrays: Arrays) -> None:
 def world_of(
     cls: Any, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int, keywords: dict[str, Any]
 ) -> Any:
-    """A world of this class that plays these instances; `keywords` as `make` takes them."""
+    """A world of this class that plays these instances; `keywords` are those of `make`."""
     if not instances:
         raise ShapeError("from_instances needs at least one instance")
     rows = [_arrays(cls, k, one) for k, one in enumerate(instances)]
@@ -101,7 +101,7 @@ def world_of(
 
 
 def _arrays(cls: Any, k: int, one: Any) -> dict[str, np.ndarray]:
-    """The fields of one instance, each of the shape that its number of nodes asks for."""
+    """The fields of one instance, with shapes checked against its number of nodes."""
     if isinstance(one, TSPDInstance):
         return {name: array[0] for name, array in one.fields().items()}
     if not isinstance(one, Mapping) or not ("locs" in one or {"c_truck", "c_drone"} <= set(one)):

@@ -1,6 +1,6 @@
-"""What truck and drone did in a row of the TSP with a drone: operations, the bars of a Gantt chart, ways.
+"""The log of a row of the TSP with a drone: operations, the bars of a Gantt chart, paths.
 
-All of it is read from the actions that the world has kept, not from what the kernels summed up.
+All is derived from the recorded actions, not from sums of the kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from milkrun.render.scene import Bar, Chart
 
 
 class Event(NamedTuple):
-    """A bar of the Gantt chart: what `agent` (truck, drone) does from t0 to t1, between which nodes."""
+    """A bar of the Gantt chart: the activity of `agent` (truck, drone) from t0 to t1, and its nodes."""
 
     agent: str
     kind: str  # truck: drive, wait; drone: aboard, fly, wait
@@ -27,10 +27,10 @@ class Event(NamedTuple):
 
 
 class Trip(NamedTuple):
-    """An operation done: when it began, what the truck drove, both waited for each other until `t1`."""
+    """A completed operation from `t0` to `t1`, and the stops of the truck."""
 
     start: int
-    stops: list[int]  # where the truck drove to
+    stops: list[int]  # of the truck
     fly: int
     t0: float
     t1: float
@@ -61,8 +61,8 @@ def events(world: Any, row: int) -> list[Event]:
             else:
                 drone.append(Event("drone", "aboard", trip.t0, trip.t1, trip.start, here))
             continue
-        # t1 was summed along the truck's way. The drone's times come from other sums and may pass it by rounding: cut
-        # to t1, the bars of a machine leave no gap and do not overlap.
+        # t1 is summed along the truck's path. The drone's times are other sums and may exceed it by rounding; clipped
+        # to t1, the bars have no gaps and do not overlap.
         there = min(trip.t0 + float(c_drone[trip.start, trip.fly]), trip.t1)
         back = trip.t1
         if now >= trip.t1:  # the truck came last, the drone waits; otherwise it lands as the operation ends
@@ -87,7 +87,7 @@ def chart_of_events(events: Iterable[Event], clock: np.ndarray | None = None) ->
 
 
 def paths(world: Any, row: int) -> tuple[list[int], list[int], list[int]]:
-    """The nodes of the truck in order; those of the drone, aboard or not; and those that it flew to."""
+    """The nodes of the truck in order, those of the drone, and those that the drone served."""
     nodes, out = world.sizes["N"], False
     way, drone, flown = [0], [0], list[int]()
     for action in world.plan[row, : world.steps[row]].tolist():
@@ -102,7 +102,7 @@ def paths(world: Any, row: int) -> tuple[list[int], list[int], list[int]]:
 
 
 def _trips(world: Any, row: int) -> Iterator[Trip]:
-    """Operations done, in order; times as the world counts them."""
+    """Completed operations in order, with times as the world sums them."""
     nodes, q = world.sizes["N"], world.instance_row[row]
     c_truck, c_drone = world.c_truck[q], world.c_drone[q]
     here = start = 0
@@ -129,7 +129,7 @@ def _trips(world: Any, row: int) -> Iterator[Trip]:
 
 
 def actions_of(operation: Operation, nodes: int) -> Iterator[int]:
-    """An operation in the actions of a world of so many nodes: drive to j is j, launch to k nodes + k, join 2 nodes."""
+    """The actions of an operation in a world of `nodes` nodes: j drives, nodes + k launches, 2 nodes joins."""
     start, end, fly, internal = operation
     if fly != NO_FLY:
         yield nodes + fly

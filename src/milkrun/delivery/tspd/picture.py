@@ -1,4 +1,4 @@
-"""What a row looks like: nodes, the truck's way so far, the drone's in another colour, the depot as a square."""
+"""The picture of a row: nodes, the paths of truck and drone so far in two colours, the depot as a square."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milkrun.delivery.tspd.log import paths
 from milkrun.render.scene import Scene, colours
 
 DRIVEN, FLOWN = 0, 1
-"""Colours of the truck's way and of the drone's."""
+"""Colours of the paths of truck and drone."""
 
 
 def scene(world: Any, row: int) -> Scene:

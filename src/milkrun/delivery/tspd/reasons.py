@@ -1,4 +1,4 @@
-"""Why an action of the TSP with a drone is masked, in words of the trade: for `illegal="raise"` and refused plans."""
+"""Reasons why actions of the TSP with a drone are masked, for `illegal="raise"` and refused plans."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def why_illegal(world: Any, row: int, action: int) -> str:
-    """The action by name, and the reason in the words of the trade."""
+    """The action by name, and the reason."""
     nodes = world.sizes["N"]
     if not 0 <= action <= 2 * nodes:
         return f"out of range 0..{2 * nodes}"

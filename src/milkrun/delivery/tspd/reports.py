@@ -1,4 +1,4 @@
-"""The figures of a row of the TSP with a drone, and whole plans replayed through the world."""
+"""Figures of a row of the TSP with a drone, and replays of whole plans through the world."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
 
 
 def kpis(world: Any, row: int) -> dict[str, float]:
-    """`truck_only` is the cost of the truck's tour without a drone, `saving` the share of it that the plan saves."""
+    """`truck_only` is the cost of the truck's tour without a drone, `saving` the share that the plan saves."""
     q = world.instance_row[row]
     n = int(world.n_nodes[q])
     cost = world.c_truck[q, :n, :n]
@@ -37,7 +37,7 @@ def kpis(world: Any, row: int) -> dict[str, float]:
 def replay(
     world_class: Any, instance: TSPDInstance | Mapping[str, Any], plan: Iterable[Any]
 ) -> tuple[dict[str, float], list[Event]]:
-    """A whole plan through mask and step; BadSolution with the index of an operation that cannot be."""
+    """Replays a whole plan through mask and step; BadSolution names the index of an impossible operation."""
     world = world_class.from_instances([instance], autoreset="disabled")
     nodes = int(world.n_nodes[0])
     if not isinstance(plan, Iterable):
@@ -48,7 +48,7 @@ def replay(
         if start != world.truck[0]:
             raise BadSolution(f"{where}: starts at {start}, but the truck is at {world.truck[0]}")
         if fly < 0 and start == end and not internal:
-            continue  # published plans begin with an operation that does nothing
+            continue  # published plans begin with an empty operation
         for action in actions_of(Operation(start, end, fly, internal), nodes):
             if world.done[0]:
                 raise BadSolution(f"{where}: every node is covered and the truck is home already")

@@ -1,8 +1,8 @@
-"""The checker of the TSP with drone: prices operations and names the first rule that they break.
+"""The checker of the TSP with drone: prices operations and names the first broken rule.
 
-An operation costs what the slower of truck and drone needs, the other waits; a plan costs the sum. With the drone
-aboard the truck drives only to nodes not yet covered, and home when all are; with the drone in the air it may also
-drive to a covered node, to meet the drone there.
+An operation costs the time of the slower of truck and drone while the other waits; a plan costs the sum. With the drone
+aboard the truck drives only to uncovered nodes, and to the depot when all are covered. With the drone in the air it may
+also drive to a covered node to meet the drone.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ FIELDS: dict[str, tuple[Any, ...]] = {
     "forbid": ("b", "N"),
     "n_nodes": ("iu",),
 }
-"""What a dataset has of each row: the kinds of dtype, and the shape."""
+"""The fields of a dataset: kinds of dtype and shape of each row."""
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What each operation costs, in the order given."""
+    """The costs of each operation, in the given order."""
 
     truck: Floats
-    """the truck's drive"""
+    """cost of the truck's drive"""
     drone: Floats
-    """the drone's flight; 0 where it stays aboard"""
+    """cost of the drone's flight; 0 if it stays aboard"""
     cost: Floats
     """the longer of both"""
     truck_wait: Floats
     drone_wait: Floats
-    """0 where it stays aboard"""
+    """0 if it stays aboard"""
 
 
 def tspd_cost(instance: TSPDInstance, operations: Iterable[Operation]) -> float:
-    """The makespan of a plan that keeps every rule; BadSolution for one that does not."""
+    """The makespan of a valid plan; BadSolution for any other."""
     plan = _as_plan(operations)
     check_operations(instance, plan)
     return float(price_operations(instance, plan).cost.sum())
 
 
 def price_operations(instance: TSPDInstance, operations: Iterable[Operation]) -> Prices:
-    """Costs and waits of single operations, whatever they make together."""
+    """Costs and waits of single operations, whether or not they form a valid plan."""
     plan = _as_plan(operations)
     _check_nodes(instance, plan)
     truck, drone = np.zeros(len(plan)), np.zeros(len(plan))
@@ -69,7 +69,7 @@ def price_operations(instance: TSPDInstance, operations: Iterable[Operation]) ->
 
 
 def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) -> None:
-    """Raises BadSolution with the index of the first operation at fault and the rule that it breaks."""
+    """Raises BadSolution with the index of the first faulty operation and the broken rule."""
     plan = _as_plan(operations)
     _check_nodes(instance, plan)
     covered = np.zeros(instance.num_nodes, np.bool_)
@@ -84,7 +84,7 @@ def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) ->
             _check_flight(instance, k, op, covered, by_drone)
             by_drone[op.fly] = k
             covered[op.fly] = True
-        # The drone's node is covered by now, so the truck may not drive there in the same operation either.
+        # The drone's node is covered now, so the truck may not drive there in the same operation.
         _check_drive(k, op, covered)
         covered[[*op.internal, op.end]] = True
         place = op.end
@@ -98,7 +98,7 @@ def check_operations(instance: TSPDInstance, operations: Iterable[Operation]) ->
 
 
 class TSPDProblem:
-    """Prices actions as the world takes them, (B, L), the instance fields of the rows beside them."""
+    """Prices actions of the world (B, L), given the instance fields of their rows."""
 
     plan_axes: ClassVar[int] = 2
     modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
@@ -108,8 +108,10 @@ class TSPDProblem:
     def get_costs(
         cls, dataset: Any, pi: Any, cw_dict: Mapping[str, float] | None = None, *, on_violation: str = "raise"
     ) -> tuple[Any, dict[str, Any], None]:
-        """Makespan (B,) of each plan, and it again by name. on_violation: "raise" the BadSolution of the first row that
-        breaks a rule, or "inf" for those that do."""
+        """Makespan (B,) of each plan, and again by name.
+
+        A row that breaks a rule raises BadSolution, or costs inf with `on_violation="inf"`.
+        """
         if on_violation not in ("raise", "inf"):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
         plans = _as_plans(pi)
@@ -124,7 +126,7 @@ class TSPDProblem:
 
     @classmethod
     def check(cls, dataset: Any, pi: Any) -> tuple[Any, list[str | None]]:
-        """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
+        """Validity (B,) of each row, and for the invalid ones the first broken rule as a sentence."""
         faults: list[str | None] = []
         for instance, actions in _rows(dataset, _as_plans(pi)):
             try:
@@ -136,8 +138,10 @@ class TSPDProblem:
 
 
 def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> list[Operation]:
-    """Of a world with `columns` nodes, of which `nodes` are real: j drives, columns + k launches, 2 columns joins. What
-    comes after the end is padding by 0."""
+    """Converts actions to operations: j drives, columns + k launches, 2 columns joins.
+
+    `columns` counts the nodes with padding, `nodes` those without. Zeros after the end are padding.
+    """
     plan: list[Operation] = []
     place, fly, start, between = 0, NO_FLY, 0, list[int]()
     covered = {0}
@@ -147,7 +151,7 @@ def actions_to_operations(actions: Iterable[int], nodes: int, columns: int) -> l
             raise BadSolution(f"{where}: {action} does not exist, actions are 0..{2 * columns}")
         if len(covered) == nodes and place == 0 and fly == NO_FLY:
             if action != 0:
-                raise BadSolution(f"{where}: {action} comes after the end, where only 0 may stand")
+                raise BadSolution(f"{where}: {action} follows the end, where only 0 is allowed")
         elif action < columns:
             if action == place:
                 raise BadSolution(f"{where}: the truck drives to node {place}, where it is")
@@ -183,7 +187,7 @@ def _as_plans(pi: Any) -> NDArray[Any]:
 
 
 def _rows(dataset: Any, plans: NDArray[Any]) -> Iterator[tuple[TSPDInstance, list[int]]]:
-    """Instance and actions of each row, padding cut off."""
+    """The instance and the actions of each row, without padding."""
     given = set(dataset.keys())
     if missing := [name for name in FIELDS if name not in given]:
         raise ShapeError(f"the dataset lacks {', '.join(missing)}")
@@ -219,7 +223,7 @@ def _columns(dataset: Any) -> int:
 
 
 def _like(given: Any, values: np.ndarray) -> Any:
-    """Torch in, torch out."""
+    """`values` as the type of `given`, torch for torch."""
     if type(given).__module__.partition(".")[0] != "torch":
         return values
     import torch
@@ -230,16 +234,16 @@ def _like(given: Any, values: np.ndarray) -> Any:
 def _check_flight(
     instance: TSPDInstance, k: int, op: Operation, covered: NDArray[np.bool_], by_drone: dict[int, int]
 ) -> None:
-    """Everything about the drone, given what was covered before."""
+    """Checks the flight of an operation, given the nodes covered before."""
     if op.fly in by_drone:
         raise BadSolution(f"operation {k}: node {op.fly} is covered twice by the drone, before by {by_drone[op.fly]}")
     if covered[op.fly]:
         raise BadSolution(f"operation {k}: the drone flies to node {op.fly}, which the truck has covered")
     if instance.no_visit[op.fly]:
         raise BadSolution(f"operation {k}: the drone may not cover node {op.fly} (no_visit)")
-    for node, deed in ((op.start, "leave at"), (op.fly, "cover"), (op.end, "rejoin at")):
+    for node, action in ((op.start, "leave at"), (op.fly, "cover"), (op.end, "rejoin at")):
         if instance.forbid[node]:
-            raise BadSolution(f"operation {k}: the drone may not {deed} node {node} (forbid)")
+            raise BadSolution(f"operation {k}: the drone may not {action} node {node} (forbid)")
     if op.end == op.fly:
         raise BadSolution(f"operation {k}: the truck cannot end at node {op.fly}, which the drone covers meanwhile")
     flight = _flight(instance, op)
@@ -248,14 +252,13 @@ def _check_flight(
 
 
 def _check_drive(k: int, op: Operation, covered: NDArray[np.bool_]) -> None:
-    """The truck drives to new nodes only; but a drone may be met anywhere, and the way home comes last."""
-    # The end may be written as the last internal node as well, and a truck that waits at its start drives nowhere: in
-    # both cases the end is no stop of its own.
+    """Checks the drive: uncovered nodes only, except to meet the drone and for the final return."""
+    # The end is no extra stop if it is also the last internal node, or if the truck waits at its start.
     there = op.internal[-1:] == (op.end,) or (op.start == op.end and not op.internal)
     stops = op.internal if there else (*op.internal, op.end)
     seen, place = covered.copy(), op.start
     for p, node in enumerate(stops):
-        # Only the last stop may be a covered node. `node != place`: to stay is no drive.
+        # Only the last stop may be a covered node. `node != place`: staying is no drive.
         last = p == len(stops) - 1 and node != place
         home = node == 0 and bool(seen.all())
         if seen[node] and not (last and (home or op.fly != NO_FLY)):

@@ -1,6 +1,6 @@
-"""What the truck would need without a drone: the yardstick of the saving a plan makes.
+"""The tour of the truck without a drone, against which the saving of a plan is measured.
 
-Up to `EXACT` nodes the shortest tour (Held and Karp 1962); beyond, nearest neighbour improved by reversing stretches
+Up to `EXACT` nodes the shortest tour (Held and Karp 1962); beyond, nearest neighbour improved by reversing segments
 (2-opt) until no reversal helps. Costs may differ by direction.
 """
 
@@ -14,12 +14,12 @@ EXACT = 13
 
 
 def truck_tour(cost: np.ndarray) -> list[int]:
-    """The nodes in order, from the depot 0 and without the way home."""
+    """The nodes in order, from the depot 0 and without the return."""
     return shortest_tour(cost)[1] if len(cost) <= EXACT else _two_opt(_nearest(cost), cost)
 
 
 def tour_cost(cost: np.ndarray, tour: list[int]) -> float:
-    """Of a closed tour."""
+    """The cost of a closed tour."""
     return sum(float(cost[i, j]) for i, j in zip(tour, [*tour[1:], tour[0]], strict=True))
 
 
@@ -33,15 +33,15 @@ def _nearest(cost: np.ndarray) -> list[int]:
 
 
 def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
-    """The reversal of the stretch i..j that saves most, again and again; the depot stays first."""
+    """Applies the best reversal of a segment i..j until none helps; the depot stays first."""
     order = np.array(tour)
     n = len(order)
     least = 1e-9 * max(1.0, float(np.abs(cost[:n, :n]).max(initial=0.0)))
     i, j = np.triu_indices(n, 1)
     i, j = i[i > 0], j[i > 0]
     while True:
-        # prefix sums of the legs there and back make the gain of every reversal known at once, also where costs differ
-        # by direction and the stretch itself is driven the other way round
+        # Prefix sums of the legs in both directions give the gain of every reversal at once, also if costs differ by
+        # direction.
         after = np.roll(order, -1)
         there = np.concatenate([[0.0], np.cumsum(cost[order, after])])
         back = np.concatenate([[0.0], np.cumsum(cost[after, order])])
@@ -53,8 +53,8 @@ def _two_opt(tour: list[int], cost: np.ndarray) -> list[int]:
             + (there[j] - there[i])
             - (back[j] - back[i])
         )
-        # Gains are differences of sums, so one that is 0 may come out above it, by more for longer legs: without a
-        # bound ties would turn for ever.
+        # Gains are differences of sums, so a gain of 0 may come out positive, the more so for longer legs. Without this
+        # bound ties would loop forever.
         if not len(gain) or gain.max() <= least:
             return [int(node) for node in order]
         most = int(gain.argmax())

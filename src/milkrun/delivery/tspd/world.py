@@ -1,11 +1,11 @@
-"""Travelling salesperson with a drone: a truck drives a tour, its drone serves customers meanwhile, both meet again.
+"""Travelling salesperson with a drone: a truck drives a tour while its drone serves customers and rejoins it.
 
 Observations: `locs`, `c_truck`, `c_drone`, `no_visit`, `forbid`, `fly_on`, `n_nodes`, `truck`, `launch`, `fly`,
-    `truck_leg`, `clock`, `covered`, `left`, `must_join`, `steps`, `i` (and `max_fly` where there is a limit).
+    `truck_leg`, `clock`, `covered`, `left`, `must_join`, `steps`, `i` (and `max_fly` if there is a limit).
 Actions: Discrete(2N + 1) for N nodes, the depot included: j < N drives the truck to j, N + k launches the drone to k,
     2N lets it join the truck.
-Mask: with the drone aboard the nodes not covered, by truck or by drone if it could come back within `max_fly`, and the
-    depot when all is covered; with the drone out, nodes not covered, covered ones where it could join, and the join.
+Mask: with the drone aboard the uncovered nodes, by truck, or by drone if it can rejoin within `max_fly`, and the depot
+    when all is covered; with the drone out, uncovered nodes, covered ones where it can join, and the join.
 Ends: terminated with the drone aboard, the truck at the depot and every node covered, after at most 3N legal actions.
 Reward: minus the time that passes, driving and waiting in the truck's cost units; the return is minus the makespan.
 References: Agatz, Bouman, Schmidt 2018 (the problem, the laws); Bouman, Agatz, Schmidt 2018 (exact plans).
@@ -31,7 +31,7 @@ from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in
 from milkrun.render.scene import Chart, Scene
 
 HALF_OUT, NO_JOIN = 1, 2
-"""What may be wrong with a state from outside."""
+"""Faults of a loaded state."""
 
 
 class TSPD(World):
@@ -47,7 +47,7 @@ class TSPD(World):
     solver_options = ()
     default_solver = "partition"
     figure = "milkrun.replay.flights:figure_of_flights"
-    run_details = "milkrun.cli.delivery:PLAN"
+    run_details = "milkrun.cli.details:DELIVERY_PLAN"
     action = discrete("choices")
 
     law = constant(int64)
@@ -57,20 +57,20 @@ class TSPD(World):
     locs = instance(float64, "N", 2, doc="coordinates; node 0 is the depot")
     c_truck = instance(float64, "N", "N", low=0, doc="cost of the truck, row -> column")
     c_drone = instance(float64, "N", "N", low=0, doc="cost of the drone, row -> column")
-    max_fly = instance(float64, low=0, limit=True, doc="most that both legs of a flight may cost together")
-    no_visit = instance(bool_, "N", doc="the drone may not serve it")
-    forbid = instance(bool_, "N", doc="the drone may not be launched, join or serve here; padding too")
+    max_fly = instance(float64, low=0, limit=True, doc="largest cost of both legs of a flight together")
+    no_visit = instance(bool_, "N", doc="the drone may not serve the node")
+    forbid = instance(bool_, "N", doc="the drone may not launch, join or serve here; padding too")
     fly_on = instance(float64, "N", low=0, doc="least `c_drone` from here to another node where the drone may join")
     n_nodes = instance(int32, low=2, high="N", doc="true node count; higher indices are padding")
 
     truck = state(int64, index="N", doc="node of the truck")
-    launch = state(int64, low=-1, high="last node", doc="where the drone left the truck; -1 = it is aboard")
-    fly = state(int64, low=-1, high="last node", doc="node that the drone serves; -1 = it is aboard")
-    truck_leg = state(float64, low=0, doc="driven since the drone left")
+    launch = state(int64, low=-1, high="last node", doc="node where the drone left the truck; -1 = aboard")
+    fly = state(int64, low=-1, high="last node", doc="node that the drone serves; -1 = aboard")
+    truck_leg = state(float64, low=0, doc="truck cost since the drone left")
     clock = state(float64, low=0, doc="time passed, in cost units")
-    covered = state(bool_, "N", doc="nodes served or on the drone's way; the depot and padding too")
+    covered = state(bool_, "N", doc="nodes served or being served; the depot and padding too")
     left = state(int64, low=0, high="last node", doc="nodes not covered")
-    must_join = state(bool_, doc="the truck is back at a covered node to take the drone up")
+    must_join = state(bool_, doc="the truck is at a covered node to recover the drone")
     steps = state(int64, low=0, high="A", doc="legal actions taken")
 
     ops = state(
@@ -89,21 +89,21 @@ class TSPD(World):
     truck_drive = state(float64, low=0, tally=True, doc="driven by the truck")
     truck_wait = state(float64, low=0, tally=True, doc="waited by the truck")
     drone_fly = state(float64, low=0, tally=True, doc="flown by the drone in operations done")
-    drone_wait = state(float64, low=0, tally=True, doc="waited by the drone, away from the truck")
+    drone_wait = state(float64, low=0, tally=True, doc="waited by the drone off the truck")
 
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     action_mask = mask("choices")
 
     faults = {
-        HALF_OUT: ("launch", "must be -1 exactly where fly is, which is {fly}"),
+        HALF_OUT: ("launch", "must be -1 if and only if fly is, which is {fly}"),
         NO_JOIN: ("fly", "the drone cannot join the truck within max_fly = {max_fly}"),
     }
 
     @classmethod
     def size_of(cls, config: TSPDConfig) -> dict[str, int]:
         n = config.num_nodes
-        # A: each of N - 1 nodes takes three actions at most (launch, drive to a covered node, join), and the way home
-        # is one more. O: each operation but a last drive home covers a node, so there are N at most.
+        # A: each of N - 1 nodes takes at most three actions (launch, drive to a covered node, join), and the return one
+        # more. O: each operation but a last return covers a node, so there are at most N.
         return {"N": n, "last node": n - 1, "O": 2 * n, "A": 3 * n, "choices": 2 * n + 1}
 
     @classmethod
@@ -120,15 +120,15 @@ class TSPD(World):
         check_instance(self, arrays)
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between the fields of states that come from outside; raises BadInstance."""
+        """Checks rules between fields of loaded states; raises BadInstance."""
         check_state(arrays)
 
     @classmethod
     def from_instances(cls, instances: Sequence[TSPDInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
         """A world that plays these instances (dicts without a row axis), each in `repeat` rows without a copy.
 
-        Sizes come from the largest; smaller ones are padded and their true size kept in `n_nodes`. Row r plays
-        instance r // repeat. The world is reset and ready.
+        The largest instance sets the sizes; smaller ones are padded, with their true size in `n_nodes`. Row r plays
+        instance r // repeat. The world is already reset.
         """
         return world_of(cls, instances, repeat, make)
 
@@ -140,15 +140,15 @@ class TSPD(World):
         return reports.replay(cls, instance, operations)
 
     def solution(self) -> np.ndarray:
-        """(B, 3N) the legal actions taken by each row, padded with 0: what its task prices."""
+        """(B, 3N) the legal actions taken by each row, padded with 0: the `pi` of the task."""
         return np.maximum(self.plan, 0).astype(np.int64)
 
     def operations(self, row: int = 0) -> list[Operation]:
-        """The operations that a row has done: (start, end, fly, internal), fly -1 where the truck went alone."""
+        """The completed operations of a row: (start, end, fly, internal), with fly -1 if the drone stayed aboard."""
         return log.operations(self, row)
 
     def events(self, row: int = 0) -> list[log.Event]:
-        """What truck and drone did when, as the rows of a Gantt chart: each machine's follow without a gap."""
+        """The bars of a Gantt chart of truck and drone, without gaps for each."""
         self.check_row(row)
         return log.events(self, row)
 
@@ -167,7 +167,7 @@ class TSPD(World):
         return reasons.why_illegal(self, row, action)
 
     def action_name(self, agent: int, action: int) -> str:
-        """Drive to, send the drone to, take it up."""
+        """The name of an action: a drive, a launch or a recovery."""
         kind, node = divmod(action, self.sizes["N"])
         place = f"node {node}" if node else "the depot"
         return ("drive to ", "send the drone to ")[kind] + place if kind < 2 else "take up the drone"
@@ -184,21 +184,20 @@ class TSPD(World):
 
 @kernel(inline=True)
 def may_join(w, b, q, j):
-    """The drone, on its way, may be taken up at node j."""
-    # Only for a drone that is out: aboard `launch` and `fly` are -1, and compiled code does not look for bad indices.
+    """True if the flying drone may join at node j."""
+    # Only for a flying drone: aboard, `launch` and `fly` are -1, and compiled code does not check indices.
     flight = w.c_drone[q, w.launch[b], w.fly[b]] + w.c_drone[q, w.fly[b], j]
     return (not w.forbid[q, j]) & (flight <= w.max_fly[q] + EPS)
 
 
-# Loops over nodes are free of branches, so that the compiler makes them eight or more nodes at a time; what depends on
-# the row alone is asked before them.
+# Loops over nodes have no branches, so that they vectorise; conditions on the row are tested before them.
 
 
 @kernel(inline=True)
 def open_drives(w, b):
-    """Drone aboard: the truck may go wherever nobody was, and home at the end."""
+    """Drone aboard: the truck may drive to uncovered nodes, and to the depot at the end."""
     drives, covered = w.action_mask[b, : w.N], w.covered[b]
-    # The depot and padding are covered from the start (`reset`), so the loop closes them and needs no n_nodes.
+    # `reset` marks the depot and padding as covered, so the loop closes them without n_nodes.
     for j in range(w.N):
         drives[j] = not covered[j]
     drives[0] = w.left[b] == 0
@@ -206,17 +205,16 @@ def open_drives(w, b):
 
 @kernel(inline=True)
 def open_launches(w, b, q):
-    """Drone aboard: where it may go from here. Some node is left where it can join, so no play ends with it out."""
+    """Drone aboard: the nodes it may serve from here. It can always join somewhere afterwards."""
     here = w.truck[b]
     launches, covered, no_visit, forbid = (w.action_mask[b, w.N : 2 * w.N], w.covered[b], w.no_visit[q], w.forbid[q])
     grounded = forbid[here]
     for k in range(w.N):
         launches[k] = not (grounded | covered[k] | no_visit[k] | forbid[k])
     if w.max_fly[q] < math.inf:
-        # there and on to the nearest node where it may join: a bound that is kept with the instance, so that a launch
-        # is judged in one addition a node instead of a search over all nodes beyond it
-        # The sum is that of `may_join` at this nearest node, bit for bit, and the truck can drive to any node but k: so
-        # a drone that is sent out can always join somewhere.
+        # The flight there and on to the nearest node where it may join. The instance stores that second leg (`fly_on`),
+        # so that a launch needs one addition for each node instead of a search. The sum equals that of `may_join` at
+        # the nearest node bit by bit, and the truck can drive to any node but k: so a launched drone can always join.
         out, on, limit = w.c_drone[q, here], w.fly_on[q], w.max_fly[q] + EPS
         for k in range(w.N):
             launches[k] &= out[k] + on[k] <= limit
@@ -224,10 +222,10 @@ def open_launches(w, b, q):
 
 @kernel(inline=True)
 def open_ways_out(w, b, q):
-    """Drone out: nodes not covered, since it can join beyond them, and covered ones if it can join there."""
+    """Drone out: uncovered nodes, since it can join later, and covered ones if it can join there."""
     drives, covered, forbid = w.action_mask[b, : w.N], w.covered[b], w.forbid[q]
     for j in range(w.N):
-        # padding is covered and forbidden both, so it stays closed
+        # padding is both covered and forbidden, so it stays closed
         drives[j] = not (covered[j] & forbid[j])
     if w.max_fly[q] < math.inf:
         out, on, limit = w.c_drone[q, w.launch[b], w.fly[b]], w.c_drone[q, w.fly[b]], w.max_fly[q] + EPS
@@ -239,7 +237,7 @@ def open_ways_out(w, b, q):
 
 @kernel
 def mark(w, b):
-    """The mask from the state alone; `drive`, `send_out` and `join` write the parts of it that change."""
+    """The mask from the state alone; `drive`, `launch_drone` and `join` update the parts that change."""
     q = w.instance_row[b]
     if w.fly[b] < 0:
         open_aboard(w, b, q)
@@ -289,7 +287,7 @@ def reset(w, b):
 
 @kernel(inline=True)
 def legal(w, b, action):
-    """By the mask; a join reads `launch` and `fly`, so it needs a drone that is out, whatever the mask says."""
+    """By the mask; a join also needs a flying drone, since it reads `launch` and `fly`."""
     allowed = action >= 0 and action <= 2 * w.N and w.action_mask[b, action]
     return allowed and (action < 2 * w.N or w.fly[b] >= 0)
 
@@ -297,26 +295,25 @@ def legal(w, b, action):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
-    # Play never gets this far (see `size_of`), but a state from outside may stand at the end of its record.
+    # Play never fills the record (see `size_of`), but that of a loaded state may be full.
     if w.steps[b] < w.A:
         w.plan[b, w.steps[b]] = action
     w.steps[b] += 1
     if action == 2 * w.N:
         join(w, b, q)
     elif action >= w.N:
-        send_out(w, b, q, action - w.N)
+        launch_drone(w, b, q, action - w.N)
     else:
         drive(w, b, q, action)
 
 
 @kernel(inline=True)
 def drive(w, b, q, j):
-    """The truck goes to j. Only the parts of the mask are written that this can change.
+    """The truck drives to j; only the parts of the mask that can change are written.
 
-    With the drone aboard these are j itself, which is covered now, and the depot, which opens at the very end. Launches
-    depend on the node that the truck stands on only through `forbid` and the limit of a flight. With the drone out, the
-    node left behind is open again if the drone may join there, and after a covered node only the join is left.
-    """
+    With the drone aboard these are j, now covered, and the depot, which opens at the end. Launches depend on the node
+    of the truck only through `forbid` and the flight limit. With the drone out, the previous node opens again if the
+    drone may join there, and after a covered node only the join is open."""
     here = w.truck[b]
     way = w.c_truck[q, here, j]
     again = w.covered[b, j]
@@ -329,7 +326,7 @@ def drive(w, b, q, j):
     w.action_mask[b, j] = False
     if w.fly[b] < 0:
         write_down(w, b, here, j, -1)
-        w.terminated[b] = j == 0  # which is open at the very end only
+        w.terminated[b] = j == 0  # the depot is open at the end only
         w.action_mask[b, 0] = w.left[b] == 0
         w.action_mask[b, w.N + j] = False
         if (w.max_fly[q] < math.inf) | (w.forbid[q, here] != w.forbid[q, j]):
@@ -344,7 +341,7 @@ def drive(w, b, q, j):
 
 
 @kernel(inline=True)
-def send_out(w, b, q, k):
+def launch_drone(w, b, q, k):
     w.launch[b] = w.truck[b]
     w.fly[b] = k
     w.covered[b, k] = True
@@ -357,10 +354,10 @@ def send_out(w, b, q, k):
 
 @kernel(inline=True)
 def join(w, b, q):
-    """Who came first waits for the other."""
+    """Truck and drone meet; the first to arrive waits for the other."""
     here, launch, k = w.truck[b], w.launch[b], w.fly[b]
     flight = w.c_drone[q, launch, k] + w.c_drone[q, k, here]
-    # the truck's drives are on the clock already: only what the flight takes longer is added
+    # the clock includes the truck's drives; only the excess of the flight is added
     wait = max(0.0, flight - w.truck_leg[b])
     w.clock[b] += wait
     w.truck_wait[b] += wait
@@ -374,7 +371,7 @@ def join(w, b, q):
 
 @kernel(inline=True)
 def take_aboard(w, b, q):
-    """The drone rides along: it may be launched, and the truck may drive on."""
+    """Puts the drone aboard and opens drives and launches."""
     w.launch[b] = -1
     w.fly[b] = -1
     w.truck_leg[b] = 0.0
@@ -384,7 +381,7 @@ def take_aboard(w, b, q):
 
 @kernel(inline=True)
 def write_down(w, b, start, end, fly):
-    # `num_ops` of a state from outside may be O already: then the operation is counted, but has no place.
+    # `num_ops` of a loaded state may be O already: then the operation is counted but not stored.
     o = w.num_ops[b]
     if o < w.O:
         w.ops[b, o, 0] = start
@@ -395,10 +392,10 @@ def write_down(w, b, start, end, fly):
 
 @kernel(inline=True)
 def prefetch(w, b, action):
-    """Asks for the places in memory that a step will read, while the rows before this one are still being played."""
+    """Prefetches the memory of a step while earlier rows are played."""
     q = w.instance_row[b]
     fetch(w.c_truck[q], w.truck[b], action)
-    # -1 of a drone aboard does no harm here: a prefetch of a bad address is dropped, not an error
+    # -1 of a drone aboard is harmless here: a prefetch of an invalid address has no effect
     fetch(w.c_drone[q], w.launch[b], w.fly[b])
     fetch(w.c_drone[q], w.fly[b], w.truck[b])
     fetch(w.plan, b, w.steps[b])
@@ -408,7 +405,7 @@ def prefetch(w, b, action):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none: a step reads the legs of a flight where there is one."""
+    """The rule that a loaded state breaks, 0 if none: the flight of a drone that is out must be valid."""
     q, k = w.instance_row[b], w.fly[b]
     if (k >= 0) != (w.launch[b] >= 0):
         return HALF_OUT

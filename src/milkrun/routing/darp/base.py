@@ -1,7 +1,7 @@
-"""What both rules of the dial-a-ride problem share: fields, why an action is closed, stops, the end of the day.
+"""The base of both rules of the dial-a-ride problem: fields, reasons of masked actions, stops, the end of the day.
 
-Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. The routes of the vehicles are built
-one after the other, one node an action. The rules themselves are in `world` (classic) and `deadlines`.
+Node 0 is the depot; request r is picked up at node 2r+1 and dropped off at node 2r+2. Routes are built vehicle by
+vehicle, one node for each action. The rules themselves are in `world` (classic) and `deadlines`.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ VARIANTS = {"classic": "milkrun.routing.darp.world:DARP", "deadlines": "milkrun.
 """The class that plays each rule."""
 
 OVERLOADED = 1
-"""What may be wrong with a state from outside under both rules; numbers above are those of one."""
+"""A fault of a loaded state under both rules; each rule adds higher numbers."""
 
 
 class DARPBase(Recorded):
-    """Vehicles that pick people up and set them down, one vehicle after the other."""
+    """Vehicles that pick riders up and drop them off, one vehicle after the other."""
 
     is_cost = True
     Config = DARPConfig
@@ -78,11 +78,11 @@ class DARPBase(Recorded):
     visited = state(bool_, "N", doc="nodes done, by any vehicle; never the depot")
     picked_up_by_current = state(bool_, "N", doc="pickups made by the active vehicle")
     vehicle_finished = state(bool_, "V", doc="vehicles whose tour is over")
-    vehicles_used = state(int32, low=0, tally=True, doc="vehicles that have been out and are back")
+    vehicles_used = state(int32, low=0, tally=True, doc="vehicles that have served a request and returned")
 
-    illegal_reason = view(int64, in_info=True, doc="why the last action was illegal, by number; 0 = it was not")
-    distance = view(float64, doc="driven by all vehicles, known when the day ends by its rules")
-    unserved = view(int32, doc="requests that nobody served, known when the day ends by its rules")
+    illegal_reason = view(int64, in_info=True, doc="reason of an illegal last action, by number; 0 = legal")
+    distance = view(float64, doc="driven by all vehicles, set when the day ends by its rules")
+    unserved = view(int32, doc="requests not served, set when the day ends by its rules")
     reward_exact = view(float64, doc="the reward of the last step before it is rounded to float32")
     nodes = view(
         float32,
@@ -111,7 +111,7 @@ class DARPBase(Recorded):
         if isinstance(config, DARPConfig) and self.variant(config) is not type(self):
             raise ConfigError(
                 f"{type(self).__name__} does not play the rule {config.rule!r}: "
-                f"milkrun.make('{self.id}', config=...) finds the class that does"
+                f"milkrun.make('{self.id}', config=...) finds the right class"
             )
         super().__init__(num_envs, config, **options)
 
@@ -123,9 +123,9 @@ class DARPBase(Recorded):
 
     @classmethod
     def fleet(cls, config: DARPConfig) -> dict[str, int]:
-        """The sizes that both rules have: N nodes, V vehicles, A recorded actions."""
+        """The sizes of both rules: N nodes, V vehicles, A recorded actions."""
         assert config.num_agents is not None
-        # Each node once, and one return a vehicle.
+        # Each node once, and one return for each vehicle.
         longest = config.num_loc + config.num_agents if config.record else 0
         return {"N": config.num_loc + 1, "V": config.num_agents, "A": longest}
 
@@ -146,7 +146,7 @@ class DARPBase(Recorded):
     # -- instances --------------------------------------------------------------------------------------------
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Accepts the `depot` apart with the places, deadlines and riders of the other nodes."""
+        """Accepts a separate `depot` with places, deadlines and riders of the other nodes."""
         if "depot" not in values:
             return values
         depot, locs = values.pop("depot"), values.get("locs")
@@ -161,7 +161,7 @@ class DARPBase(Recorded):
         return joined
 
     def at_depot(self) -> dict[str, float]:
-        """What the fields of nodes are at the depot where they come without it."""
+        """The values at the depot of per-node fields that are given without it."""
         return {"demand": 0}
 
     def check_instances(self, arrays: dict[str, np.ndarray]) -> None:
@@ -187,19 +187,21 @@ class DARPBase(Recorded):
             refuse("locs", arrays["locs"], wrong, f"must be within -{MOST:g}..{MOST:g}")
 
     def true_nodes(self, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """(Q, N) which nodes are no padding."""
+        """(Q, N) True at nodes that are no padding."""
         return np.ones(arrays["demand"].shape, bool)
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
-        """Rules between the fields of rows (B first, instances of each row among them) that every play keeps; raises
-        BadInstance. Shapes, dtypes and bounds have been checked."""
+        """Checks rules between fields that hold in all play; raises BadInstance.
+
+        Arrays have the rows B first, also those of instances. Shapes, dtypes and bounds are already checked.
+        """
         check_fleet(arrays)
         check_record(arrays)
 
-    # -- why an action is closed ------------------------------------------------------------------------------
+    # -- reasons of masked actions ------------------------------------------------------------------------------
 
     def explain(self, row: int, action: int) -> str:
-        """The sentence behind `illegal_reason`, or that the action is allowed."""
+        """The sentence of `illegal_reason`, or that the action is allowed."""
         chosen = self._rows([row])
         self.refuse_unready(chosen)
         row = int(chosen[0])
@@ -212,7 +214,7 @@ class DARPBase(Recorded):
             return f"over the capacity: {int(self.current_load[row])} + {riders} riders in {seats} seats"
         return REASONS[reason]
 
-    reason_kernel: ClassVar[Any]  # (w, b, action, row): why row b, if it is this one, may not take the action
+    reason_kernel: ClassVar[Any]  # (w, b, action, row): the reason in row b if b == row
     total_distance: Any  # each rule has its own dtype
 
     def why_illegal(self, row: int, action: int) -> str:
@@ -228,12 +230,12 @@ class DARPBase(Recorded):
         return chart(self, row, frames)
 
 
-# -- rules that both share --------------------------------------------------------------------------------------------
+# -- common rules --------------------------------------------------------------------------------------------
 
 
 @kernel
 def start_over(w, b):
-    """Everything at its start but the clock, the fleet and the mask."""
+    """Resets all but the clock, the fleet and the mask."""
     for j in range(w.N):
         w.visited[b, j] = False
         w.picked_up_by_current[b, j] = False
@@ -250,7 +252,7 @@ def start_over(w, b):
 
 @kernel(inline=True)
 def serve(w, b, q, node):
-    """A stop: riders get in or out."""
+    """A stop: riders board or leave."""
     w.visited[b, node] = True
     w.current_load[b] += w.demand[q, node]
     if node & 1:
@@ -268,7 +270,7 @@ def take_over(w, b, k):
 
 @kernel
 def close_day(w, b, n):
-    """The end: what was left undone is counted and priced."""
+    """Ends the day: counts and prices what was not done."""
     unvisited = 0
     unserved = 0
     for j in range(1, n):
@@ -282,18 +284,26 @@ def close_day(w, b, n):
 
 
 @kernel
-def plain_reason(w, b, action):
-    """The reasons that are the same under both rules and come first."""
+def common_reason(w, b, action):
+    """Why a live row may not take an action: the first reason that both rules share, else UNKNOWN."""
     if action < 0 or action >= w.N:
         return OUT_OF_RANGE
     if w.action_mask[b, action]:
         return ALLOWED
-    return VISITED if w.visited[b, action] else UNKNOWN
+    if w.visited[b, action]:
+        return VISITED
+    if action == 0:
+        return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
+    if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:
+        return NOT_ABOARD
+    q = w.instance_row[b]
+    too_full = w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]
+    return OVER_CAPACITY if too_full else UNKNOWN
 
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none."""
+    """The rule that a loaded state breaks, 0 if none."""
     return OVERLOADED if w.current_load[b] > w.capacity[w.instance_row[b], w.current_agent[b]] else 0
 
 

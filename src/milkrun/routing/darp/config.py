@@ -14,27 +14,48 @@ from milkrun.core.errors import ConfigError
 
 RULES = ("classic", "deadlines")
 FARTHEST = 5e8
-"""Rule `deadlines`: how far a place may be from the depot, in units of time. Then no leg takes longer than 1e9."""
+"""Rule `deadlines`: the largest travel time from the depot, so that no leg takes longer than 1e9."""
 STYLES = {"a": {"seats": 3, "ride": 30.0}, "b": {"seats": 6, "ride": 45.0}}
 
 BY_RULE: dict[str, dict[str, Any]] = {
     "classic": {
-        "num_requests": 16, "num_agents": 2, "law": "classic", "style": "a", "speed": 1.0, "reward": "dense",
-        "max_onboard": 8, "side": 10.0, "window_width": 15, "open_end": 1440.0, "vehicle_capacity": None,
-        "max_duration": None, "max_ride": None, "service": None,
+        "num_requests": 16,
+        "num_agents": 2,
+        "law": "classic",
+        "style": "a",
+        "speed": 1.0,
+        "reward": "dense",
+        "max_onboard": 8,
+        "side": 10.0,
+        "window_width": 15,
+        "open_end": 1440.0,
+        "vehicle_capacity": None,
+        "max_duration": None,
+        "max_ride": None,
+        "service": None,
     },
     "deadlines": {
-        "num_requests": 10, "num_agents": 5, "law": "deadlines", "speed": 25.0, "reward": "terminal",
-        "vehicle_capacity": 5, "min_loc": 0.0, "max_loc": 100.0, "min_demand": 1, "max_demand": 3, "min_pickup_tw": 10,
-        "max_pickup_tw": 30, "depot_deadline": 48,
+        "num_requests": 10,
+        "num_agents": 5,
+        "law": "deadlines",
+        "speed": 25.0,
+        "reward": "terminal",
+        "vehicle_capacity": 5,
+        "min_loc": 0.0,
+        "max_loc": 100.0,
+        "min_demand": 1,
+        "max_demand": 3,
+        "min_pickup_tw": 10,
+        "max_pickup_tw": 30,
+        "depot_deadline": 48,
     },
-}  # fmt: skip
-"""The options of each rule and their defaults; None: worked out from others."""
+}
+"""The options of each rule and their defaults; None: derived from others."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DARPConfig(RuledConfig):
-    """Options of the dial-a-ride problem. Those that are None here have a default by the rule, or by the style."""
+    """Options of the dial-a-ride problem. Options that are None have a default by the rule or by the style."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
@@ -45,18 +66,18 @@ class DARPConfig(RuledConfig):
     by_rule: ClassVar[Mapping[str, Mapping[str, Any]]] = BY_RULE
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_speed": "speed", "num_loc": "num_requests"}
 
-    rule: str = option("classic", "classic: windows, ride times, durations; deadlines: those alone", choices=RULES)
+    rule: str = option("classic", "classic: windows, ride times, durations; deadlines: deadlines only", choices=RULES)
     num_requests: int | None = option(
         None, "requests: 16, or 10 under deadlines; num_loc = twice as many is accepted too", low=1, high=5000
     )
     num_agents: int | None = option(None, "vehicles: 2, or 5 under deadlines", low=1, high=5000)
-    law: str | None = option(None, "how requests are drawn, the same as the rule", choices=RULES)
+    law: str | None = option(None, "law of drawn requests, the same as the rule", choices=RULES)
     style: str | None = option(
         None, "classic law: a: single riders, cars of 3; b: groups of up to 6, buses of 6", choices=("a", "b")
     )
     metric: str = option("euclid", "distance between nodes; matrix: given, classic only", choices=("euclid", "matrix"))
-    speed: float | None = option(None, "distance driven a unit of time: 1, or 25 under deadlines", low=1e-6, high=1e9)
-    penalty_unvisited: float = option(100.0, "price of a node that nobody visits", low=0, high=1e9)
+    speed: float | None = option(None, "distance in a unit of time: 1, or 25 under deadlines", low=1e-6, high=1e9)
+    penalty_unvisited: float = option(100.0, "cost of an unvisited node", low=0, high=1e9)
     reward: str | None = option(
         None, "dense: paid per step; terminal: all on the last, as always in deadlines", choices=("dense", "terminal")
     )
@@ -66,7 +87,7 @@ class DARPConfig(RuledConfig):
     )
     side: float | None = option(None, "classic law: places lie in [-side, side]^2", low=1e-3, high=1e6)
     window_width: int | None = option(None, "classic law: width of a request's window", low=0, high=10**6)
-    open_end: float | None = option(None, "classic law: end of the windows that are none", low=0, high=1e9)
+    open_end: float | None = option(None, "classic law: end of open windows", low=0, high=1e9)
     max_duration: float | None = option(
         None, "classic law: longest route; None = 60 requests / vehicles", low=60, high=1e9
     )
@@ -87,7 +108,7 @@ class DARPConfig(RuledConfig):
     def validate(self) -> None:
         super().validate()
         if self.law != self.rule:
-            raise ConfigError(f"DARPConfig.law = {self.law!r}: the rule {self.rule!r} draws by its own law only")
+            raise ConfigError(f"DARPConfig.law = {self.law!r}: the rule {self.rule!r} uses its own law only")
         if self.rule == "deadlines":
             self._validate_deadlines()
         elif not self.duration >= 60:
@@ -122,7 +143,7 @@ class DARPConfig(RuledConfig):
 
     @property
     def num_loc(self) -> int:
-        """Places beside the depot: two a request."""
+        """Nodes without the depot: two for each request."""
         assert self.num_requests is not None
         return 2 * self.num_requests
 

@@ -1,14 +1,12 @@
-"""Dial-a-ride by deadlines alone: the frozen rule of the first requirement, kept for comparison.
+"""Dial-a-ride with deadlines only: the published rule, kept for comparison.
 
-Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields.
-Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
-Mask: pickups that are reached by their deadline and fit; dropoffs of this vehicle's riders reached by theirs; the depot
-    when nobody is aboard, or when nothing else is open, riders aboard or not.
-Ends: terminated when every node is visited, when all vehicles are back, or by staying at the depot. The way home after
-    the last dropoff is not driven.
-Reward: 0, and on the last step minus distance and penalty_unvisited for each node not visited.
-Time is counted in whole numbers; a mask looks one node ahead, so that about half of random plays strand somebody.
-"""
+Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields. Actions:
+the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour. Mask: pickups that are
+reached by their deadline and fit; dropoffs of riders aboard reached by theirs; the depot if the vehicle is empty, or if
+no other node is open. Ends: terminated when every node is visited, when all vehicles are back, or by staying at the
+depot. The return after the last dropoff is not driven. Reward: 0, and on the last step minus distance and
+penalty_unvisited for each node not visited. Time is integer. The mask looks one node ahead, so about half of random
+episodes strand a rider."""
 
 from __future__ import annotations
 
@@ -21,15 +19,11 @@ from milkrun.core.instances import refuse
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp.base import (
     ALLOWED,
-    AT_DEPOT,
-    NOT_ABOARD,
-    OVER_CAPACITY,
-    RIDERS_ABOARD,
     TOO_LATE,
     UNKNOWN,
     DARPBase,
     close_day,
-    plain_reason,
+    common_reason,
     serve,
     start_over,
     take_over,
@@ -45,10 +39,10 @@ from milkrun.routing.vehicle import write_down
 
 
 class DARPDeadlines(DARPBase):
-    """Dial-a-ride by deadlines alone, on a clock of whole numbers."""
+    """Dial-a-ride with deadlines only, on an integer clock."""
 
     id = "milkrun/DARP-v0"
-    solvers: ClassVar[Any] = {}  # those of dial-a-ride plan by service windows
+    solvers: ClassVar[Any] = {}  # the solvers of dial-a-ride use service windows
 
     min_loc = constant(float64)
     max_loc = constant(float64)
@@ -80,7 +74,7 @@ class DARPDeadlines(DARPBase):
         check_count(arrays, self.true_nodes(arrays))
 
     def _check_reach(self, arrays: dict[str, np.ndarray]) -> None:
-        """Seats there are, and no leg takes longer than a clock can count."""
+        """Checks that vehicles have seats and that the clock can hold every leg."""
         if (wrong := arrays["capacity"] < 1).any():
             refuse("capacity", arrays["capacity"], wrong, "must be at least 1")
         deadlines, locs = arrays["time_windows"], arrays["locs"].astype(np.float64)
@@ -114,7 +108,7 @@ def step(w, b, action):
     here = w.current_node[b]
     before = np.float64(w.total_distance[b])
     w.total_distance[b] = w.total_distance[b] + distance32(w, q, here, action)
-    w.reward_exact[b] = before - np.float64(w.total_distance[b])  # so that the sum is the float32 distance itself
+    w.reward_exact[b] = before - np.float64(w.total_distance[b])  # so that the sum equals the float32 distance
     w.current_time[b] += travel_time(w, q, here, action)
     w.illegal_reason[b] = ALLOWED
     write_down(w, b, action)
@@ -130,7 +124,7 @@ def step(w, b, action):
 
 @kernel
 def come_home(w, b):
-    """Ends a vehicle's tour; if there is anything left to do, the next one takes over."""
+    """Ends a vehicle's tour; if nodes are left, the next vehicle takes over."""
     w.vehicles_used[b] += 1
     w.vehicle_finished[b, w.current_agent[b]] = True
     if not all_visited(w, b):
@@ -162,9 +156,9 @@ def mark_allowed(w, b, q):
     here, now, load = w.current_node[b], w.current_time[b], w.current_load[b]
     seats = w.capacity[q, w.current_agent[b]]
     some = 0
-    for j in range(1, w.N):  # no branch, and travel times of 32 bits: the compiler does many nodes at once
+    for j in range(1, w.N):  # no branch, and 32-bit travel times: the loop vectorises
         in_time = now + travel_time(w, q, here, j) <= w.time_windows[q, j]
-        fits = load + w.demand[q, j] <= seats  # a dropoff always does
+        fits = load + w.demand[q, j] <= seats  # always true for a dropoff
         paired = (j & 1 == 1) | w.picked_up_by_current[b, j - 1]
         open_now = (not w.visited[b, j]) & in_time & fits & paired
         w.action_mask[b, j] = open_now
@@ -179,18 +173,9 @@ def idle(w, b, action):
 
 @kernel
 def reason(w, b, action):
-    """Why a live row may not take an action: the first that applies."""
-    q = w.instance_row[b]
-    known = plain_reason(w, b, action)
-    if known != UNKNOWN:
-        return known
-    if action == 0:
-        return RIDERS_ABOARD if w.current_load[b] > 0 else AT_DEPOT
-    if action & 1 == 0 and not w.picked_up_by_current[b, action - 1]:
-        return NOT_ABOARD
-    if w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
-        return OVER_CAPACITY
-    return TOO_LATE
+    """The reasons of both rules; what is left is a deadline."""
+    known = common_reason(w, b, action)
+    return TOO_LATE if known == UNKNOWN else known
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the rule by deadlines."""
+"""Instances of the dial-a-ride problem: the law of Cordeau's files, and that of the rule `deadlines`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milkrun.routing.generators.laws import DEMAND, LOCS, TW
 DROPOFF_TW = 40  # purpose of the stream of dropoff deadlines
 ATTEMPTS = 1000
 GAVE_UP = 0.0
-"""The route duration of an instance for which the law found no request that could be served."""
+"""Marks, as route duration, an instance for which the law found no servable request."""
 
 tightened, faults_alone = kernel(windows.tightened), kernel(windows.faults_alone)
 
@@ -46,9 +46,11 @@ def generate_classic(w, b):
 
 @kernel
 def draw_request(w, b, q, r, attempt):
-    """Outbound requests, the first half, have their window at the dropoff, inbound ones at the pickup. Whether a
-    vehicle that does nothing else could serve it: if not, it is drawn again."""
-    # Each attempt reads numbers of its own: to draw one request again shifts no other.
+    """Draws a request; False if no vehicle could serve it alone.
+
+    Outbound requests, the first half, have their window at the dropoff, inbound ones at the pickup.
+    """
+    # Each attempt reads its own numbers, so a redraw of one request does not shift others.
     index = attempt * w.R + r
     places, p = row_stream(w, b, LOCS), 2 * r + 1
     load = integers(row_stream(w, b, DEMAND), index, 1, w.largest_group + 1)
@@ -94,14 +96,13 @@ def set_node(w, q, j, x, y, load, opens, closes):
 
 @kernel
 def between(w, q, i, j):
-    """The time from node to node by coordinates: a drawn matrix is made of them, later."""
+    """The travel time by coordinates, from which a drawn matrix is filled."""
     return straight(w, q, i, j) / w.speed
 
 
 @kernel
 def tighten(w, q, r):
-    """Cuts off the parts of a request's windows that no schedule can use. Whether a vehicle that does nothing else
-    could serve the request."""
+    """Tightens the windows of a request; True if a vehicle could serve it alone."""
     p, d = 2 * r + 1, 2 * r + 2
     out, direct, home = between(w, q, 0, p), between(w, q, p, d), between(w, q, d, 0)
     stop_p, stop_d, ride = w.service_time[q, p], w.service_time[q, d], w.max_ride_time[q, r]
@@ -180,7 +181,7 @@ class DARPGenerator(Generator):
             if getattr(type(self), hook) is not getattr(Generator, hook):
                 raise ConfigError(
                     f"{type(self).__name__} has a {hook}: the laws of DARP draw places and times "
-                    "together, so none can be given; reset(instance=...) plays requests of your own"
+                    "together, so none can be given; reset(instance=...) plays given requests"
                 )
         if "law" in options and "preset" not in options:
             options.setdefault("rule", options["law"])

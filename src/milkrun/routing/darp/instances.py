@@ -1,4 +1,4 @@
-"""Instances of the classic dial-a-ride problem as they come in: fields, padding, tightened windows, what is refused."""
+"""Instances of the rule `classic`: fields, padding, tightened windows, and checks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
-from milkrun.core.fields import Role, constant, float64, instance, int32, int64
+from milkrun.core.fields import constant, float64, instance, int32, int64
 from milkrun.core.instances import as_array, padded, refuse
 from milkrun.routing.darp.base import DARPBase
 from milkrun.routing.darp.config import STYLES, DARPConfig
@@ -20,7 +20,7 @@ from milkrun.routing.instances.darp import MOST, DARPInstance
 
 
 class DARPInstances(DARPBase):
-    """The instance fields of the rule `classic`, and how instances come in."""
+    """The instance fields of the rule `classic`, and their checks."""
 
     side = constant(float64)
     window_width = constant(float64)
@@ -45,8 +45,8 @@ class DARPInstances(DARPBase):
         sizes = cls.fleet(config)
         most = config.max_onboard or 8
         requests = sizes["N"] // 2
-        # Levels of a plan: a row's own route is 0 or 1, the node under trial one more; then come up to P dropoffs and
-        # the way home. So the highest is 1 + 1 + P + 1.
+        # Levels of summaries: the row's own route is at level 0 or 1 and the tried node one above; up to P dropoffs and
+        # the return follow. So the highest is 1 + 1 + P + 1.
         return {
             **sizes,
             "R": requests,
@@ -71,7 +71,7 @@ class DARPInstances(DARPBase):
 
     @classmethod
     def from_instances(cls, instances: Sequence[DARPInstance | Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
-        """A world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy; ready."""
+        """A reset world that plays these instances of any sizes and fleets, each in `repeat` rows without a copy."""
         from milkrun.core.registry import make as make_world
 
         if make.get("rule", "classic") != "classic" or make.get("preset") == "published":
@@ -84,7 +84,7 @@ class DARPInstances(DARPBase):
         if "num_loc" not in make:
             make.setdefault("num_requests", max(one.num_requests for one in given))
         make.setdefault("num_agents", max(one.num_agents for one in given))
-        make.setdefault("max_duration", 60.0)  # of the law, which draws nothing here
+        make.setdefault("max_duration", 60.0)  # for the law, which draws nothing here
         if given[0].dist is not None:
             make.setdefault("metric", "matrix")
         world = make_world(cls.id, num_envs=len(given) * repeat, **make)
@@ -96,15 +96,17 @@ class DARPInstances(DARPBase):
         world._padding = False
         return world
 
-    _padding = False  # vehicles without seats are let in
+    _padding = False  # accepts vehicles without seats
 
     def at_depot(self) -> dict[str, float]:
         return {"demand": 0, "time_windows": self.duration, "window_open": 0.0, "service_time": 0.0}
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Also derives the tightened windows; a field that is missing or misshapen is refused afterwards. Vehicles
-        without seats are refused here and not in `check_instances`: rows of `from_instances` with smaller fleets have
-        them."""
+        """Derives the tightened windows, and refuses vehicles without seats.
+
+        `check_instances` accepts such vehicles, since rows of `from_instances` with smaller fleets have them. Missing
+        or misshapen fields are refused later.
+        """
         values = super().arrange_instances(values)
         rows = len(next(iter(values.values()), ()))
         seats = values.get("capacity")
@@ -146,10 +148,10 @@ class DARPInstances(DARPBase):
         check_count(arrays, true)
 
     def _check_limits(self, arrays: dict[str, np.ndarray]) -> None:
-        """Windows, times and distances."""
+        """Checks windows, times and distances."""
         true, node = self.true_nodes(arrays), np.arange(self.sizes["N"])
         if (even := arrays["n_nodes"] % 2 == 0).any():
-            refuse("n_nodes", arrays["n_nodes"], even, "must be odd: two a request and the depot")
+            refuse("n_nodes", arrays["n_nodes"], even, "must be odd: two for each request and the depot")
         opens, closes = arrays["window_open"], arrays["time_windows"]
         if (wrong := (node == 0) & ~np.isfinite(closes)).any():
             refuse("time_windows", closes, wrong, "the depot's must be finite")
@@ -179,7 +181,7 @@ class DARPInstances(DARPBase):
         return true
 
     def _refuse_unservable(self, arrays: dict[str, np.ndarray]) -> None:
-        """Nobody may be listed whom no vehicle could serve even alone."""
+        """Refuses requests that no vehicle could serve even alone."""
         service, opens, closes = arrays["service_time"], arrays["tight_open"], arrays["tight_close"]
         wrong = faults_alone(
             (opens[:, 1::2], closes[:, 1::2], opens[:, 2::2], closes[:, 2::2]),
@@ -203,12 +205,12 @@ class DARPInstances(DARPBase):
                 )
 
     def _legs(self, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(Q, R) times from the depot to each pickup, on to its dropoff, and home."""
+        """(Q, R) travel times from the depot to each pickup, on to its dropoff, and back."""
         p = np.arange(1, self.sizes["N"], 2)
         if self.sizes["M"]:
             d = values["dist"]
             return d[:, 0, p] / self.speed, d[:, p, p + 1] / self.speed, d[:, p + 1, 0] / self.speed
-        # Float32 places, float64 differences, as in the kernels: what is let in here is what they find servable.
+        # Float32 places and float64 differences, as in the kernels, so that both agree on servable requests.
         xy = values["locs"].astype(np.float32).astype(np.float64)
 
         def way(a: Any, b: Any) -> np.ndarray:
@@ -237,22 +239,20 @@ class DARPInstances(DARPBase):
         tight_open[padding], tight_close[padding] = opens[padding], closes[padding]
         return tight_open, tight_close
 
+    draws_may_fail = True
+
     def _draw_rows(self, rows: np.ndarray) -> None:
-        """As in every world; a law that gave up is refused, and the rows keep the instances that they have."""
-        owned = self.instance_row[rows]
-        before = {f.name: getattr(self, f.name)[owned] for f in self._with_role(Role.INSTANCE)}
+        """Draws instances; raises ConfigError if the law gives up."""
         super()._draw_rows(rows)
-        if (self.max_route_duration[owned] == GAVE_UP).any():
-            for name, array in before.items():
-                getattr(self, name)[owned] = array
+        if (self.max_route_duration[self.instance_row[rows]] == GAVE_UP).any():
             raise ConfigError(
                 "the law found no request that can be served alone in 1,000 draws: its duration, ride or "
-                "capacity leaves no room"
+                "capacity is too tight"
             )
 
 
 def _instance(k: int, one: Any) -> DARPInstance:
-    """An instance from a mapping of its fields, checked as one."""
+    """A DARPInstance from a mapping of its fields, validated."""
     if isinstance(one, DARPInstance):
         return one
     known = [f.name for f in dataclasses.fields(DARPInstance) if f.name != "name"]
@@ -270,5 +270,5 @@ def _instance(k: int, one: Any) -> DARPInstance:
 
 
 def _padded(array: np.ndarray, name: str, world: Any) -> np.ndarray:
-    """A field at the size of the world: further nodes stand at the depot, further vehicles have no seats."""
+    """A field padded to the size of the world: extra nodes at the depot, extra vehicles without seats."""
     return padded(world, name, array, array[0] if name == "locs" else np.inf if name == "max_ride_time" else 0)

@@ -1,4 +1,4 @@
-"""What a dial-a-ride row looks like: stops, routes with a colour a vehicle, who is aboard and has to be set down."""
+"""The picture of a dial-a-ride row: stops, routes coloured by vehicle, and dropoffs of riders aboard."""
 
 from __future__ import annotations
 
@@ -45,6 +45,6 @@ def scene(world: Any, row: int) -> Scene:
     s.figure("set down", int(visited[2::2].sum()))
     s.legend("depot", "ink", "square")
     s.legend("to do: pickup (+), dropoff (−, small)", "waiting")
-    s.legend("done, a colour a vehicle", 0)
+    s.legend("done, coloured by vehicle", 0)
     s.legend("dropoff of a rider aboard", "ink", "ring")
     return s

@@ -1,9 +1,9 @@
-"""The exact summary of all schedules that a dial-a-ride route still allows, as kernels.
+"""An exact summary of all schedules that a dial-a-ride route still allows, as kernels.
 
-The times of a vehicle are not fixed while its route grows: a pickup may have to be delayed so that a later wait breaks
-no ride limit. What matters of the past is little: the earliest start here, and of the departure and each request aboard
-the latest start and the least time since. `extend` carries that over to a route one node longer. Mask, step and the
-solvers use the same code, so that a verdict cannot flip between them.
+The times of a vehicle are not fixed while its route grows: a pickup may have to be delayed so that a later wait keeps
+the ride limit. The summary holds the earliest start at the current node, and for the departure and each request aboard
+the latest start and the least time since then. `extend` updates it for one more node. Mask, step and solvers share this
+code, so that they always agree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def set_off(w, q, level):
 
 @kernel
 def recall(w, b, level):
-    """The summary of the active vehicle's route, from the state."""
+    """Reads the summary of the active vehicle's route from the state."""
     w.plan_node[level] = w.current_node[b]
     w.plan_start[level] = w.current_time[b]
     w.plan_leave[level] = w.departure_latest[b]
@@ -41,7 +41,7 @@ def recall(w, b, level):
 
 @kernel
 def keep(w, b, level):
-    """Puts a summary into the state."""
+    """Writes a summary to the state."""
     w.current_time[b] = w.plan_start[level]
     w.departure_latest[b] = w.plan_leave[level]
     w.route_elapsed[b] = w.plan_spent[level]
@@ -55,14 +55,16 @@ def keep(w, b, level):
 
 @kernel(inline=True)
 def time_to(w, q, level, node):
-    """From the start of service here to the arrival at a node."""
+    """The time from the start of service at the current node to the arrival at another."""
     return w.service_time[q, w.plan_node[level]] + travel_time(w, q, w.plan_node[level], node)
 
 
 @kernel(inline=True)
 def in_reach(w, q, level, node):
-    """The node's own window can be met. Asked first: it takes one sum and settles most cases, so that the summary of
-    the longer route is written only for the few that pass."""
+    """True if the node's own window can be met.
+
+    This cheap test runs first and rejects most nodes, so that the longer summary is written only for the others.
+    """
     return max(w.tight_open[q, node], w.plan_start[level] + time_to(w, q, level, node)) <= (
         w.tight_close[q, node] + TIME_EPS
     )
@@ -70,19 +72,21 @@ def in_reach(w, q, level, node):
 
 @kernel
 def append(w, q, level, node):
-    """The summary of the route with one more node, a level higher; False if no schedule is left."""
+    """Writes the summary of the route with one more node to the next level; False if no schedule is left."""
     tau = time_to(w, q, level, node)
     return extend(w, q, level, level + 1, node, tau, w.tight_open[q, node], w.tight_close[q, node])
 
 
 @kernel(inline=True)
 def extend(w, q, at, to, node, tau, opens, closes):
-    """Writes to `to` the summary of the route of summary `at` with one more node; False if no schedule is left, and
-    then nothing in `to` counts. Both may be the same one. A dropoff's request must be aboard.
+    """Writes to level `to` the summary of the route at level `at` with one more node.
 
-    That this little is exact: start times are bound by differences alone (travel, ride and route limits) and by the
-    windows, so what an earlier stop still allows is one interval. Its later end can only shrink, by the latest start at
-    each stop behind it less the least time in between; its earlier end matters only through the earliest start here.
+    Returns False if no schedule is left; level `to` is then undefined. Both levels may be the same. The request of a
+    dropoff must be aboard.
+
+    The summary is exact: start times are constrained by differences (travel, ride and route limits) and by windows, so
+    each earlier stop still has one interval of starts. Its upper end shrinks with the latest start of each later stop
+    less the least time in between. Its lower end matters only through the earliest start at the current node.
     """
     start = max(opens, w.plan_start[at] + tau)
     latest = closes
@@ -91,7 +95,7 @@ def extend(w, q, at, to, node, tau, opens, closes):
     spent = w.plan_spent[at] + tau
     leaves = (node - 1) >> 1 if node > 0 and node & 1 == 0 else -1
     kept = 0
-    for k in range(w.plan_aboard[at]):  # who stays aboard moves up: never in front of what is yet to be read
+    for k in range(w.plan_aboard[at]):  # requests that stay aboard move up, never past the entry read next
         request, since = w.plan_request[at, k], w.plan_elapsed[at, k] + tau
         if request == leaves:
             service, ride = w.service_time[q, node - 1], w.max_ride_time[q, request]
@@ -126,12 +130,11 @@ def extend(w, q, at, to, node, tau, opens, closes):
 
 @kernel
 def completable(w, q, top):
-    """Some order of the dropoffs brings everybody aboard, and the vehicle, home: all orders are tried, each as far as
-    its first fault.
+    """True if some order of the dropoffs is feasible up to the return; orders are tried up to their first fault.
 
-    A search in depth without recursion, which kernels do not have: level `top` + k is the summary after k dropoffs, and
-    `plan_next` of a level the rider to be tried next there. Pickups are not tried: where travel times
-    keep the triangle inequality, a stop more never makes another one earlier.
+    An iterative depth-first search, since kernels have no recursion: level `top` + k is the summary after k dropoffs,
+    and `plan_next` of a level is the next rider to try. Pickups are not tried: with the triangle inequality another
+    stop never makes later ones earlier.
     """
     level = top
     w.plan_next[level] = 0
@@ -153,5 +156,5 @@ def completable(w, q, top):
 
 @kernel(inline=True)
 def survives(w, q, level, node):
-    """The vehicle may go there: everybody aboard then can still be set down in time."""
+    """True if all riders aboard can still be dropped off in time after this node."""
     return in_reach(w, q, level, node) and append(w, q, level, node) and completable(w, q, level + 1)

@@ -1,6 +1,6 @@
-"""When each vehicle of a dial-a-ride plan drives, serves and waits, and when each rider is aboard, as a chart.
+"""Charts of dial-a-ride plans: driving, service and waiting of each vehicle, and the ride of each request.
 
-The start times are the earliest that the independent checker finds; what lies between them is worked out here.
+The start times are the earliest ones of the independent checker; the intervals in between are computed here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STYLES = {
     "wait": Style("waits", "muted", hatched=True),
     "ride": Style("rides", 0),
     "limit": Style("could ride until", "grid"),
-    "left": Style("never set down", "late"),
+    "left": Style("never dropped off", "late"),
 }
 
 
@@ -38,8 +38,10 @@ def timetable(
     speed: float | None = None,
     known: Sequence[int] = (),
 ) -> tuple[DARPReport, Chart]:
-    """What the checker says of routes of nodes; and a lane for each vehicle, below it one for each of its riders. What
-    vehicle k does is known from frame `known[k]` on."""
+    """The checker's report on routes of nodes, and a chart with a lane for each vehicle and for each of its requests.
+
+    The lanes of vehicle k are shown from frame `known[k]` on.
+    """
     case = of_instance(instance, rule, speed)
     for k, route in enumerate(routes):
         for node in route:
@@ -53,7 +55,9 @@ def timetable(
             lanes[-1] += ", no schedule keeps its times" if route else ", stays at the depot"
             continue
         vehicle, at = lanes[-1], known[k] if known else None
-        walk = [0, *route, 0][: len(starts)]  # under the rule `deadlines` nobody drives home from the last stop of all
+        walk = [0, *route, 0][
+            : len(starts)
+        ]  # under the rule `deadlines` the return after the very last stop is not driven
         day = list(_drives(case, walk, starts, vehicle, at))
         parts += [bar for kind in STYLES for bar in day if bar.kind == kind]
         when = dict(zip(walk[1:], starts[1:], strict=True))
@@ -82,7 +86,7 @@ def _drives(case: Case, walk: list[int], starts: Sequence[float], lane: str, at:
 def _rides(
     case: Case, pickup: int, when: dict[int, float], back: float, lane: str, vehicle: str, at: int | None
 ) -> Iterator[Part]:
-    """The ride of a request in a vehicle: one that is not set down ends with the vehicle's day."""
+    """The ride of a request; without a dropoff it ends with the vehicle's day."""
     services = [(stop, when[stop], when[stop] + case.service[stop]) for stop in (pickup, pickup + 1) if stop in when]
     picked, down = services[0][2], when.get(pickup + 1, back)
     yield Bar(lane, "ride", picked, down, at=at)
@@ -100,14 +104,14 @@ def _rides(
 
 
 def _window(case: Case, node: int) -> Span:
-    """Infinite where the depot's own window says as much."""
+    """The window of a node, infinite where that of the depot is as tight."""
     opens, closes = case.opens[node], case.closes[node]
     home = math.inf if case.rule == "deadlines" else case.closes[0]  # that rule never tests the depot's deadline
     return opens if opens > case.opens[0] else -math.inf, closes if closes < home else math.inf
 
 
 def routes_of_row(world: Any, row: int) -> tuple[DARPInstance, list[list[int]]]:
-    """The instance that a row plays and a route for each vehicle, as far as it has come; needs record=True."""
+    """The instance of a row and the route of each vehicle so far; needs record=True."""
     q = world.instance_row[row]
     fields = [f.name for f in world.fields.values() if f.role is Role.INSTANCE]
     instance = DARPInstance.of_row(f"row {row}", {name: getattr(world, name)[q] for name in fields})
@@ -116,25 +120,25 @@ def routes_of_row(world: Any, row: int) -> tuple[DARPInstance, list[list[int]]]:
 
 
 def _by_vehicle(instance: DARPInstance, driven: list[list[int]], classic: bool) -> list[list[int]]:
-    """A route for each vehicle: under the rule `classic` one that nobody left fits into is passed over."""
+    """A route for each vehicle; the rule `classic` skips vehicles that fit no remaining request."""
     loads = {r: int(instance.demand[2 * r + 1]) for r in range(instance.num_requests)}
     fleet: list[list[int]] = []
     waiting = iter(driven)
     for seats in instance.capacity.tolist():
-        passed = classic and all(load > seats for load in loads.values())
-        fleet.append([] if passed else next(waiting, []))
+        skipped = classic and all(load > seats for load in loads.values())
+        fleet.append([] if skipped else next(waiting, []))
         for node in fleet[-1]:
             loads.pop((node - 1) // 2, None)
     return fleet
 
 
 def chart(world: Any, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
-    """Of a row: vehicles are planned one after the other, each is known from the frame on at which its tour ended."""
+    """The chart of a row; each vehicle is shown from the frame in which its tour ended."""
     if not world.config.record:
         return None
     instance, routes = routes_of_row(world, row)
     over = frames["vehicle_finished"].astype(bool)
-    # argmax is 0 for a vehicle that never finished, as for one passed over at the start, whose route is empty: both are
-    # known at the last frame.
+    # argmax is 0 for a vehicle that never finished and for one skipped at the start, whose route is empty: both are
+    # shown at the last frame.
     known = [int(over[:, k].argmax()) or len(over) - 1 for k in range(len(routes))]
     return timetable(instance, routes, world.config.rule, world.config.speed, known)[1]

@@ -1,4 +1,4 @@
-"""How far it is from node to node, and how long it takes, under either rule of the dial-a-ride problem."""
+"""Distances and travel times between nodes under both rules of the dial-a-ride problem."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milkrun.core.kernels import kernel
 
 @kernel(inline=True)
 def straight(w, q, i, j):
-    """Between the coordinates."""
+    """The Euclidean distance of the coordinates."""
     dx = np.float64(w.locs[q, i, 0]) - w.locs[q, j, 0]
     dy = np.float64(w.locs[q, i, 1]) - w.locs[q, j, 1]
     return math.sqrt(dx * dx + dy * dy)
@@ -19,13 +19,13 @@ def straight(w, q, i, j):
 
 @kernel(inline=True)
 def distance(w, q, i, j):
-    """Under the rule `classic`: by the matrix where there is one."""
+    """Under the rule `classic`: from the matrix, if there is one."""
     return w.dist[q, i, j] if w.M > 0 else straight(w, q, i, j)
 
 
 @kernel(inline=True)
 def travel_time(w, q, i, j):
-    """Under the rule `classic`. Every mask asks for it many times, and a division costs as much as all the rest."""
+    """Under the rule `classic`. Masks call it often, and a division costs as much as the rest, so speed 1 skips it."""
     way = distance(w, q, i, j)
     return way if w.speed == 1.0 else way / w.speed
 
@@ -42,7 +42,7 @@ def distance32(w, q, i, j):
 def whole_travel_time(w, q, i, j):
     """Under the rule `deadlines`: the quotient of distance and speed, rounded half to even.
 
-    The limits of instances (`FARTHEST`) keep it within 32 bits: processors turn eight float32 at once into int32, but
-    one at a time into int64, and a mask does it for every node.
+    The limits of instances (`FARTHEST`) keep it within 32 bits. Conversion of float32 to int32 vectorises, to int64 it
+    does not, and a mask converts every node.
     """
     return np.int64(np.int32(np.rint(distance32(w, q, i, j) / np.float32(w.speed))))

@@ -1,7 +1,7 @@
-"""What the limits of a dial-a-ride request leave of its time windows, and whether a vehicle could serve it at all.
+"""Tightened time windows of dial-a-ride requests, and whether a vehicle could serve a request alone.
 
-Stated once, for numbers and for arrays alike: kernels compile these functions, readers of instances call them on whole
-batches. They are plain Python, so that whoever only reads an instance needs no compiler.
+The functions take numbers or arrays: kernels compile them, readers of instances call them on whole batches. As plain
+Python they need no compiler.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 TIME_EPS = 1e-4
-"""By how much a limit in time may be exceeded."""
+"""Tolerance of a limit in time."""
 
 FAULTS = ("capacity", "ride", "duration", "window")
-"""What `faults_alone` answers for. A window is the last to blame: the other limits narrow it."""
+"""The faults that `faults_alone` returns. `window` comes last, since the other limits narrow the windows."""
 
 
 def tightened(
@@ -31,11 +31,13 @@ def tightened(
     direct: Any,
     home: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """The windows of a pickup and of its dropoff (opening, closing; opening, closing) without the parts that no
-    schedule can use: a vehicle comes from the depot and goes back within the day, and the windows of the two are at
-    least the direct way and at most the ride limit apart. `stop_*` are service times; `out`, `direct` and `home` the
-    travel times from the depot, between the two, and back."""
-    # In this order one round is enough: where the direct way is within the ride limit, a second changes nothing.
+    """The windows of a pickup and its dropoff (opening, closing; opening, closing) without parts that no schedule uses.
+
+    The vehicle comes from the depot and returns within the day. The two services are at least the direct travel time
+    and at most the ride limit apart. `stop_*` are service times; `out`, `direct` and `home` are the travel times from
+    the depot, between the two nodes, and back.
+    """
+    # In this order one pass is enough: if the direct travel time is within the ride limit, a second changes nothing.
     tight_open_p = np.maximum(np.maximum(opens_p, day_opens + out), opens_d - stop_p - ride)
     tight_close_d = np.minimum(np.minimum(closes_d, day_closes - stop_d - home), closes_p + stop_p + ride)
     tight_close_p = np.minimum(closes_p, tight_close_d - stop_p - direct)
@@ -55,7 +57,7 @@ def faults_alone(
     home: Any,
     duration: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Which limits, in the order of `FAULTS`, keep a vehicle that does nothing else from serving a request."""
+    """Flags, in the order of `FAULTS`, of the limits that forbid serving a request alone."""
     alone = out + stop_p + direct + stop_d + home
     late = (tight[0] > tight[1] + TIME_EPS) | (tight[2] > tight[3] + TIME_EPS)
     return riders > seats, direct > ride + TIME_EPS, alone > duration + TIME_EPS, late

@@ -1,11 +1,11 @@
-"""Dial-a-ride: people asked to be carried from A to B; set each down in time, never too long aboard.
+"""Dial-a-ride: carry each rider from pickup to dropoff within time windows and a ride time limit.
 
 Observations: `nodes` (N, 14) and `vehicle` (7), features of the fields in the table; TorchRL shows the fields.
 Actions: the node the active vehicle goes to, Discrete(2 requests + 1); 0 is the depot and ends its tour.
-Mask: pickups and dropoffs after which everybody aboard can still be set down within windows, ride and route limits,
-    found by exact search; the depot with nobody aboard.
-Ends: terminated on a return after which no vehicle is left that could take anybody, or nobody is left to take.
-Reward: minus the distance of each step; the last one also pays penalty_unvisited for each node that was not visited.
+Mask: pickups and dropoffs after which all riders aboard can still be dropped off within windows, ride and route
+    limits, found by exact search; the depot if the vehicle is empty.
+Ends: terminated on a return after which no remaining vehicle can serve a remaining request.
+Reward: minus the distance of each step; the last step also costs penalty_unvisited for each unvisited node.
 References: Cordeau, Laporte 2003 and Cordeau 2006 (the problem); Firat, Woeginger 2011 (feasible schedules).
 """
 
@@ -17,16 +17,12 @@ from milkrun.core.fields import float64, int64, scratch, state
 from milkrun.core.kernels import kernel
 from milkrun.routing.darp.base import (
     ALLOWED,
-    AT_DEPOT,
-    NOT_ABOARD,
-    OVER_CAPACITY,
-    RIDERS_ABOARD,
     STRANDS,
     TOO_LATE,
     TOO_MANY,
     UNKNOWN,
     close_day,
-    plain_reason,
+    common_reason,
     serve,
     start_over,
     take_over,
@@ -40,7 +36,7 @@ from milkrun.routing.darp.travel import distance, travel_time
 from milkrun.routing.vehicle import write_down
 
 MISLISTED = 2
-"""What may be wrong with a state from outside."""
+"""A fault of a loaded state."""
 
 
 class DARP(DARPInstances):
@@ -65,8 +61,8 @@ class DARP(DARPInstances):
         ),
     }
 
-    # A plan: a level is the summary of a route, the next one that of a route one node longer (`schedule`). It is work
-    # space of a thread, not of a row: what a row keeps of it is in the state fields above.
+    # Summaries of routes by level; each level is one node longer (see `schedule`). Scratch memory of a thread: the
+    # state fields above store the part that a row keeps.
     plan_node = scratch(int64, "L")
     plan_start = scratch(float64, "L")
     plan_leave = scratch(float64, "L")
@@ -79,9 +75,9 @@ class DARP(DARPInstances):
 
     @property
     def mask_is_complete(self) -> np.ndarray:
-        """(B,) bool: no vehicle could ever take more requests at once than `max_onboard`, so nothing is cut off."""
-        # The lightest requests, one more than a plan has places for: if even these do not fit into the largest vehicle
-        # together, none ever has more aboard. Padding counts as too heavy.
+        """(B,) bool: no vehicle can ever have more requests aboard than `max_onboard`, so the mask omits no action."""
+        # The lightest requests, one more than `max_onboard`: if these do not fit into the largest vehicle together,
+        # none ever has more aboard. Padding counts as too heavy.
         loads = np.where(self.demand[:, 1::2] > 0, self.demand[:, 1::2], np.iinfo(np.int32).max)
         lightest = np.sort(loads, axis=1)[:, : self.sizes["P"] + 1]
         binds = (lightest.shape[1] > self.sizes["P"]) & (lightest.sum(axis=1) <= self.capacity.max(axis=1))
@@ -90,13 +86,13 @@ class DARP(DARPInstances):
 
 @kernel
 def mark_allowed(w, b, q, level):
-    """Opens what the vehicle with this summary may do next."""
+    """Opens the next nodes of the vehicle with this summary."""
     n = w.n_nodes[q]
     room = w.capacity[q, w.current_agent[b]] - w.current_load[b]
     m = w.plan_aboard[level]
     for j in range(w.N):
         w.action_mask[b, j] = False
-    # `survives` writes above this level only, so what is read of it here stays as it is.
+    # `survives` writes above this level only, so this level does not change.
     if m < w.P:
         for p in range(1, n, 2):
             if not w.visited[b, p] and w.demand[q, p] <= room:
@@ -109,8 +105,8 @@ def mark_allowed(w, b, q, level):
 
 @kernel
 def may_stay(w, b, q):
-    """A vehicle may be left unused where one of another capacity is yet to come."""
-    # Vehicles differ in their seats alone: to leave one for another with as many changes nothing.
+    """A vehicle may be left unused if a later one has another capacity."""
+    # Vehicles differ in their seats only: leaving one for an equal one changes nothing.
     active = w.current_agent[b]
     if w.vehicle_finished[b, active]:  # from the start no vehicle can take a request: the depot ends the day
         return True
@@ -122,25 +118,25 @@ def may_stay(w, b, q):
 
 @kernel
 def advance(w, b, q):
-    """The next vehicle that can take anybody becomes active; those that cannot are finished. False: there is none."""
+    """Activates the next vehicle that can serve a request; others become finished. False if there is none."""
     set_off(w, q, 0)
-    hopeless = 0  # seats with which nobody can be taken: no smaller vehicle need be tried
+    useless = 0  # a number of seats that fits no request: smaller vehicles need no test
     for k in range(w.V):
         if w.vehicle_finished[b, k]:
             continue
         seats = w.capacity[q, k]
-        if seats > hopeless and takes_anybody(w, b, q, seats):
+        if seats > useless and can_serve_any(w, b, q, seats):
             # Level 0 is still the route at the depot: the trials above wrote higher levels.
             take_over(w, b, k)
             keep(w, b, 0)
             return True
-        hopeless = max(hopeless, seats)
+        useless = max(useless, seats)
         w.vehicle_finished[b, k] = True
     return False
 
 
 @kernel
-def takes_anybody(w, b, q, seats):
+def can_serve_any(w, b, q, seats):
     for p in range(1, w.n_nodes[q], 2):
         if not w.visited[b, p] and w.demand[q, p] <= seats and survives(w, q, 0, p):
             return True
@@ -157,7 +153,7 @@ def reset(w, b):
         w.vehicle_finished[b, k] = w.capacity[q, k] == 0
     if advance(w, b, q):
         mark_allowed(w, b, q, 0)
-    else:  # requests that every check lets in and that yet nobody can serve, by less than the tolerance
+    else:  # no request can be served, although all pass the checks within the tolerance
         keep(w, b, 0)
         for j in range(w.N):
             w.action_mask[b, j] = j == 0
@@ -170,7 +166,7 @@ def step(w, b, action):
     if action > 0:
         recall(w, b, 0)
         full = action & 1 == 1 and w.plan_aboard[0] >= w.P
-        if full or not append(w, q, 0, action):  # a mask from outside may allow what no schedule or plan has room for
+        if full or not append(w, q, 0, action):  # a loaded mask may allow an action that has no schedule
             w.illegal[b] = True
             w.illegal_reason[b] = TOO_LATE
             return
@@ -201,22 +197,14 @@ def idle(w, b, action):
 
 @kernel
 def reason(w, b, action):
-    """Why a live row may not take an action: the first that applies."""
-    q = w.instance_row[b]
-    known = plain_reason(w, b, action)
+    """The reasons of both rules, then those of the schedule."""
+    known = common_reason(w, b, action)
     if known != UNKNOWN:
         return known
     recall(w, b, 0)
-    pickup = action & 1 == 1
-    if action > 0 and not pickup and not w.picked_up_by_current[b, action - 1]:
-        return NOT_ABOARD
-    if action == 0:
-        return RIDERS_ABOARD if w.plan_aboard[0] > 0 else AT_DEPOT
-    if pickup and w.current_load[b] + w.demand[q, action] > w.capacity[q, w.current_agent[b]]:
-        return OVER_CAPACITY
-    if pickup and w.plan_aboard[0] >= w.P:
+    if action & 1 == 1 and w.plan_aboard[0] >= w.P:
         return TOO_MANY
-    return STRANDS if append(w, q, 0, action) else TOO_LATE
+    return STRANDS if append(w, w.instance_row[b], 0, action) else TOO_LATE
 
 
 @kernel
@@ -243,7 +231,7 @@ def observe(w, b):
     far = farthest(w, q)
     for j in range(w.N):
         way = travel_time(w, q, here, j)
-        # Summed in the order of `time_to` and `extend`: to the bit the start that a step there would give.
+        # Summed in the order of `time_to` and `extend`, so that the start equals that of a step bit by bit.
         start = max(w.tight_open[q, j], w.current_time[b] + (w.service_time[q, here] + way))
         describe_node(
             w, b, q, j, far, day, w.service_time[q, j], w.tight_open[q, j], w.tight_close[q, j], way, start, began
@@ -264,12 +252,12 @@ def observe(w, b):
 
 @kernel
 def fault(w, b):
-    """Which rule a state from outside breaks, 0 if none: `onboard` lists the requests aboard, each once."""
+    """The rule that a loaded state breaks, 0 if none: `onboard` must list the requests aboard, each once."""
     code = vehicle_fault(w, b)
     if code != 0:
         return code
-    # Each listed request is aboard, none is listed twice and none behind a gap (k > listed). If as many are listed as
-    # are aboard, the list is therefore right.
+    # Each listed request is aboard, none is listed twice and none after a gap (k > listed). The list is complete if its
+    # length is the number of requests aboard.
     listed = 0
     for k in range(w.P):
         r = w.onboard[b, k]

@@ -1,4 +1,4 @@
-"""Instance laws of the routing family, and by its short name the generator of any world that names one."""
+"""Instance laws of the routing family, and the registry of generators by the short name of their world."""
 
 from __future__ import annotations
 
@@ -13,42 +13,41 @@ from milkrun.core.registry import ByWorld, named_world
 if TYPE_CHECKING:
     from milkrun.routing.darp.generator import DARPGenerator as DARPGenerator
     from milkrun.routing.generators.base import Generator as Generator
-    from milkrun.routing.generators.cvrp import CVRPGenerator as CVRPGenerator
-    from milkrun.routing.generators.scwcvrp import SCWCVRPGenerator as SCWCVRPGenerator
-    from milkrun.routing.generators.sdwcvrp import SDWCVRPGenerator as SDWCVRPGenerator
-    from milkrun.routing.generators.tsp import TSPGenerator as TSPGenerator
-    from milkrun.routing.generators.vrpp import VRPPGenerator as VRPPGenerator
-    from milkrun.routing.generators.wcvrp import WCVRPGenerator as WCVRPGenerator
+    from milkrun.routing.generators.profits import VRPPGenerator as VRPPGenerator
+    from milkrun.routing.generators.tours import CVRPGenerator as CVRPGenerator
+    from milkrun.routing.generators.tours import TSPGenerator as TSPGenerator
+    from milkrun.routing.generators.waste import SCWCVRPGenerator as SCWCVRPGenerator
+    from milkrun.routing.generators.waste import SDWCVRPGenerator as SDWCVRPGenerator
+    from milkrun.routing.generators.waste import WCVRPGenerator as WCVRPGenerator
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         ".base": "Generator",
-        ".cvrp": "CVRPGenerator",
-        ".scwcvrp": "SCWCVRPGenerator",
-        ".sdwcvrp": "SDWCVRPGenerator",
-        ".tsp": "TSPGenerator",
-        ".vrpp": "VRPPGenerator",
-        ".wcvrp": "WCVRPGenerator",
+        ".profits": "VRPPGenerator",
+        ".tours": "CVRPGenerator TSPGenerator",
+        ".waste": "SCWCVRPGenerator SDWCVRPGenerator WCVRPGenerator",
         "milkrun.routing.darp.generator": "DARPGenerator",
     },
 )
 
 
 GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda world: refer(world, "generator"))
-"""Short name of a world -> the generator that its class names."""
+"""Short name of a world -> the generator named by its class."""
 
 
 def get_generator(name: str, **options: Any) -> Generator:
-    """The generator of a problem by its short name, or by the id or name of its world in any letter case, with the
-    world's options as keywords."""
+    """The generator of a problem, with the options of its world as keywords.
+
+    `name` is the short name of the problem, or the id or name of its world in any letter case.
+    """
     problem = problem_of(name)
     made: Generator = GENERATOR_REGISTRY[problem](problem=problem, **options)
     return made
 
 
 def problem_of(name: str) -> str:
-    """The short name under which a generator is kept."""
+    """The short name under which a generator is registered."""
     if name in GENERATOR_REGISTRY:
         return name
     with suppress(RegistryError):

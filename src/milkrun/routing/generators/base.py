@@ -1,7 +1,7 @@
-"""Generator: instances by address. Instance i of seed s is a pure function of (s, i, episode, configuration).
+"""Generator: instance i of seed s is a pure function of (s, i, episode, configuration).
 
-A generator runs the very kernel its world draws with, so `generate(128, seed=7)` is what the rows of a world reset
-with seed 7 play.
+A generator runs the same kernel as its world, so `generate(128, seed=7)` returns the instances that a world reset with
+seed 7 plays.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from milkrun.core.registry import each_world
 
 
 class Generator:
-    """Makes instances of one world. Subclasses may place customers and depots in Python through the two hooks; all that
-    hangs on places is then drawn for those."""
+    """Makes instances of one world.
 
-    world: ClassVar[Any]  # "module:Class" of the world that is meant where no problem is named
-    keys: ClassVar[tuple[str, ...]]  # the instance fields it hands out, where the world has them
-    renamed: ClassVar[Mapping[str, str]] = {}  # field -> the key it is handed out under
-    aliases: ClassVar[Mapping[str, str]] = {}  # a second key -> the key whose array it shares
+    Subclasses may place customers and depots in Python through the two hooks; fields that depend on places follow them.
+    """
+
+    world: ClassVar[Any]  # "module:Class" of the default world
+    keys: ClassVar[tuple[str, ...]]  # the instance fields returned, where the world has them
+    renamed: ClassVar[Mapping[str, str]] = {}  # field -> the key under which it is returned
+    aliases: ClassVar[Mapping[str, str]] = {}  # second key -> the key whose array it shares
 
     def __init__(self, *, problem: str | None = None, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
         if str(device) != "cpu":
             raise ConfigError(
-                f"device={device!r}: these generators make numpy arrays; milkrun.api.torchrl.generators "
+                f"device={device!r}: these generators return numpy arrays; milkrun.api.torchrl.generators "
                 "has the same laws on a device"
             )
-        self.problem, self._world = self._meant(problem)
+        self.problem, self._world = self._find_world(problem)
         self.config = self._world.Config.build(**config)
         self.seed = check_seed(seed)
         self.position = 0
         self.device = "cpu"
 
     @classmethod
-    def _meant(cls, problem: str | None) -> tuple[str, Any]:
-        """The world of a problem: one whose class names this generator or one that this is made of."""
+    def _find_world(cls, problem: str | None) -> tuple[str, Any]:
+        """The short name and the world of a problem; its class must name this generator or a base of it."""
         default = resolve(cls.world, f"{cls.__name__}.world")
         known = {
             spec.problem: world
@@ -63,8 +65,10 @@ class Generator:
     def generate(
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> dict[str, np.ndarray]:
-        """A batch of instances, or one alone if the batch size is empty. Without `seed` the generator walks on, so
-        repeated calls give fresh ones."""
+        """A batch of instances, or a single one if the batch size is empty.
+
+        Without `seed` the position advances, so that repeated calls return new instances.
+        """
         episode, first = check_count("episode", episode, 0), check_count("first", first, 0)
         shape = batch_shape(batch_size)
         count = math.prod(shape)
@@ -95,16 +99,16 @@ class Generator:
         return nodes | {alias: nodes[name] for alias, name in self.aliases.items() if name in nodes}
 
     def _generate_locations(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
-        """For subclasses: (count, n, 2) places instead of the drawn ones; None keeps those."""
+        """Hook: (count, n, 2) places in place of the drawn ones, or None."""
         return None
 
     def _generate_depot(self, count: int, seed: int, first: int, episode: int) -> np.ndarray | None:
-        """For subclasses: (count, 2) depots instead of the drawn ones; None keeps those."""
+        """Hook: (count, 2) depots in place of the drawn ones, or None."""
         return None
 
 
 def batch_shape(batch_size: Any) -> tuple[int, ...]:
-    """The shape of a batch: of an integer one axis, of several as many, of none a single instance without any."""
+    """The shape of a batch: one axis for an integer, one for each of several integers, none for an empty sequence."""
     try:
         several = isinstance(batch_size, Iterable) and not (isinstance(batch_size, np.ndarray) and batch_size.ndim == 0)
         shape = tuple(operator.index(size) for size in (batch_size if several else [batch_size]))

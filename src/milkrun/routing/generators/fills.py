@@ -1,8 +1,8 @@
-"""How bins fill: the daily laws of the waste worlds and the levels that follow from them, as kernels.
+"""Fill laws: the daily fills of the waste worlds and the levels that follow from them, as kernels.
 
-A daily law gives the share of a bin that a day adds. The level of a bin whose last emptying lies A days back
-(A uniform in 1..fill_days) is the sum of A days, at most one. Four laws draw a level directly; as daily laws
-they are scaled down by `daily_scale`. A map that brings its own means and deviations replaces the law by a gamma.
+A daily law draws the share of a bin that a day adds. The level of a bin that was last emptied A days ago (A uniform in
+1..fill_days) is the sum of A days, at most one. Four laws draw a level directly; as daily laws they are scaled by
+`daily_scale`. A map with its own means and deviations replaces the law by a gamma law.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NONE, RANDOM, LEVEL, LOOKAHEAD, SERVICE_LEVEL = range(5)
 
 @kernel
 def gamma_law(w, j):
-    """(shape, scale) of a day's waste of customer j, given that there is any; (0, mean) if it is the same every day."""
+    """(shape, scale) of a day's waste of customer j, given a day with waste; (0, mean) for a constant law."""
     if w.F > 0:
         mean, deviation = w.map_mean[w.deck[j]], w.map_std[w.deck[j]]
         if deviation == 0.0:
             return 0.0, mean
-        # From mean = shape * scale and variance = shape * scale^2. No division by 0: a map whose bin has a deviation
-        # about a mean of 0 is refused when it is read.
+        # From mean = shape * scale and variance = shape * scale^2. No division by 0: reading a map refuses a
+        # deviation around a mean of 0.
         return (mean / deviation) ** 2, deviation**2 / mean
     if w.fill_law >= RM_LIKE:
         return SPELLS[w.fill_law - RM_LIKE][1], SPELLS[w.fill_law - RM_LIKE][2]
@@ -55,7 +55,7 @@ def chance_of_waste(w):
 
 @kernel
 def day_of_waste(w, b, purpose, j, index):
-    """The share of a bin that one day adds at customer j, by a gamma law; `index` numbers the draw."""
+    """The share of a bin that one day adds at customer j, by a gamma law; `index` is the number of the draw."""
     shape, scale = gamma_law(w, j)
     if shape == 0.0:
         return scale
@@ -67,7 +67,7 @@ def day_of_waste(w, b, purpose, j, index):
 
 @kernel
 def level_drawn(w, b, q, purpose, j, index, far):
-    """A share of a bin by one of the laws that draw a level directly."""
+    """The level of a bin, as its share, by a law that draws levels directly."""
     if w.fill_law == UNIFORM:
         return uniform(row_stream(w, b, purpose), index)
     if w.fill_law == BETA:
@@ -95,7 +95,7 @@ def draw_levels(w, b, out, r):
         if direct:
             level = level_drawn(w, b, q, FILL, j, j, far)
         else:
-            # Each bin has fill_days numbers of its own, used or not: the age of one shifts no other.
+            # Each bin owns fill_days numbers, used or not, so the age of one does not shift the draws of others.
             for day in range(integers(ages, j, 1, w.fill_days + 1)):
                 level += day_of_waste(w, b, FILL, j, j * w.fill_days + day)
         out[r, j] = w.bin_size * min(1.0, level)
@@ -124,7 +124,7 @@ def daily_moments(w, q, j, far):
 
 @kernel
 def draw_must_go(w, b, q, level):
-    """Mandatory customers of an instance by the laws that look at one day: none, random, level."""
+    """Mandatory customers by the laws of a single day: none, random, level."""
     s = row_stream(w, b, MUST)
     w.must_go[q, 0] = False
     for j in range(1, w.N):

@@ -1,8 +1,8 @@
-"""The laws instances are drawn by, as kernels shared by all generators.
+"""The laws of drawn instances, as kernels shared by all generators.
 
-Each attribute draws from a substream of its own: the same seed, row, size and box has the same customers in every
-world, and a new attribute never shifts another. A change of a law or of an index here changes published instances:
-bump the versions of the worlds.
+Each attribute draws from its own substream: the same seed, row, size and box give the same customers in every world,
+and a new attribute does not shift another. Changing a law or an index here changes published instances and requires
+new versions of the worlds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ COIN = 30  # + a purpose: whether a day brings any waste
 UNIFORM, NORMAL, CLUSTERED, MIXED = range(4)
 CENTER, CORNER, RANDOM, CUSTOMER = range(4)
 DEPOT_TYPES = ("center", "corner", "random", "customer")
-PLACED = 9  # of customers or of the depot: Python has put them where they stand
+PLACED = 9  # of customers or of the depot: places set from Python
 
 
 @kernel(inline=True)
 def draw_customers(w, b, first):
-    """Places of the customers, at nodes first, first + 1, ... Inline: with `first` known, its loops vectorise."""
+    """Places of the customers, at nodes first, first + 1, ...
+
+    Inline, since its loops vectorise if `first` is known.
+    """
     q = w.instance_row[b]
     n = w.N - first
     w.n_nodes[q] = w.N
@@ -45,7 +48,7 @@ def draw_customers(w, b, first):
         u, v = uniform_pair(places, c)
         w.locs[q, first + c, 0] = w.min_loc + side * u
         w.locs[q, first + c, 1] = w.min_loc + side * v
-    if w.loc_law != UNIFORM and uniform < n:  # the first alone says it all, and lets a uniform world leave it out
+    if w.loc_law != UNIFORM and uniform < n:  # the first condition is enough; it lets a uniform world skip this block
         centres, membership = row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP)
         for c in range(uniform, n):
             x, y = off_centre(w, places, c, centres, membership, c)
@@ -55,12 +58,15 @@ def draw_customers(w, b, first):
 
 @kernel
 def deal_bins(w, b, q, first):
-    """Customers at bins of the map, without replacement; all of them in the map's order. `deck` keeps which."""
+    """Customers at bins of the map, drawn without replacement; if all are used, in the order of the map.
+
+    `deck` stores the bins.
+    """
     for k in range(w.K):
         w.deck[k] = k
     if w.N - first < w.K - 1:
         shuffle_from(row_stream(w, b, LOCS), w.deck, 1)
-    # Entry 0 of the deck is the map's depot and is not dealt; entries 1, 2, ... go to the nodes first, first + 1, ...
+    # Entry 0 of the deck is the depot of the map; entries 1, 2, ... go to the nodes first, first + 1, ...
     for j in range(first, w.N):
         w.locs[q, j, 0] = w.map_locs[w.deck[j + 1 - first], 0]
         w.locs[q, j, 1] = w.map_locs[w.deck[j + 1 - first], 1]
@@ -68,7 +74,7 @@ def deal_bins(w, b, q, first):
 
 @kernel
 def off_centre(w, places, c, centres, membership, m):
-    """Draw c of the places: normal about the middle of the box, or about the centre that member m picks."""
+    """Draw c of the places: normal around the middle of the box, or around the centre that member m picks."""
     side = w.max_loc - w.min_loc
     x = y = 0.5 * (w.min_loc + w.max_loc)
     spread = side / 6.0
@@ -99,7 +105,7 @@ def draw_depot(w, b):
     elif w.depot_law == CENTER:
         x = y = 0.5 * (w.min_loc + w.max_loc)
     elif w.depot_law == CUSTOMER and (w.loc_law == NORMAL or w.loc_law == CLUSTERED):
-        # Customers are members 0..N - 2: as member N the depot picks a centre of its own.
+        # Customers are members 0..N - 2; as member N the depot picks its own centre.
         x, y = off_centre(w, s, 0, row_stream(w, b, CENTRES), row_stream(w, b, MEMBERSHIP), w.N)
     elif w.depot_law != CORNER:
         u, v = uniform_pair(s, 0)
@@ -110,7 +116,7 @@ def draw_depot(w, b):
 
 @kernel
 def draw_places(w, b):
-    """The depot at node 0, the customers behind it, and what a matrix says of the ways between them."""
+    """The depot at node 0, the customers after it, and the distance matrix if there is one."""
     draw_customers(w, b, 1)
     draw_depot(w, b)
     fill_matrix(w, b, 1)
@@ -118,7 +124,7 @@ def draw_places(w, b):
 
 @kernel
 def fill_matrix(w, b, first):
-    """With metric="matrix" a drawn instance has the Euclidean distances of its places, or a map's own by road."""
+    """With metric="matrix": the Euclidean distances of the places, or the road distances of the map."""
     if w.metric != MATRIX:
         return
     q = w.instance_row[b]
@@ -136,7 +142,7 @@ def fill_matrix(w, b, first):
 
 @kernel
 def draw_units(w, b, purpose, low, high, out):
-    """Whole numbers U{low..high} for the customers 1..N-1 of a per-node field."""
+    """Whole numbers U{low..high} for customers 1..N-1 of a per-node field."""
     q = w.instance_row[b]
     out[q, 0] = 0
     fill_integers(row_stream(w, b, purpose), out[q, 1:], low, high + 1)
@@ -144,7 +150,7 @@ def draw_units(w, b, purpose, low, high, out):
 
 @kernel
 def farthest(w, q):
-    """The way to the customer farthest from the depot."""
+    """The distance of the customer farthest from the depot."""
     far = 0.0
     for j in range(1, w.N):
         far = max(far, travel(w, q, 0, j))
@@ -153,5 +159,5 @@ def farthest(w, q):
 
 @kernel
 def share_of(way, far):
-    """1..100, growing with the way from the depot (the `dist` laws; Fischetti et al. 1998)."""
+    """1..100, growing with the distance from the depot (the `dist` laws; Fischetti et al. 1998)."""
     return 1.0 + math.floor(99.0 * way / far) if far > 0.0 else 1.0

@@ -1,4 +1,4 @@
-"""Instances of the literature: files of TSPLIB, CVRPLIB, Solomon and Cordeau, read, played, checked and written.
+"""Instances of the literature in the formats of TSPLIB, CVRPLIB, Solomon and Cordeau: read, play, check and write.
 
 instance = read("A-n32-k5.vrp")
 world = instance.world(repeat=64)
@@ -21,13 +21,13 @@ from milkrun.routing.instances.solutions import Solution, read_solution, write_s
 from milkrun.routing.instances.text import Text
 from milkrun.routing.instances.write import write
 
-BESIDE = (".sol", ".opt.tour")
+SOLUTION_ENDINGS = (".sol", ".opt.tour")
 
 
 def read(path: str | os.PathLike[str]) -> Instance | DARPInstance:
-    """The `Instance` in a file, of Cordeau's dial-a-ride files the `DARPInstance`.
+    """The `Instance` in a file; for Cordeau's dial-a-ride files the `DARPInstance`.
 
-    Where an instance names no best value, the solution beside it (`X.sol`, `X.opt.tour`) may.
+    If the file states no best value, that of a solution file next to it (`X.sol`, `X.opt.tour`) is used.
     """
     text = Text.load(path)
     if cordeau.looks_like(text):
@@ -36,13 +36,13 @@ def read(path: str | os.PathLike[str]) -> Instance | DARPInstance:
     if instance.best is not None:
         return instance
     path = text.file
-    beside = (Path(path).with_name(Path(path).stem + ending) for ending in BESIDE)
-    best = next((_cost_in(p) for p in beside if p.is_file()), None)
+    solutions = (Path(path).with_name(Path(path).stem + ending) for ending in SOLUTION_ENDINGS)
+    best = next((_cost_in(p) for p in solutions if p.is_file()), None)
     return dataclasses.replace(instance, best=best)
 
 
 def _cost_in(path: Path) -> float | None:
-    """What a solution file says it costs; an instance is not refused for what lies beside it."""
+    """The cost in a solution file; errors in it are logged and do not refuse the instance."""
     try:
         return read_solution(path).cost
     except FormatError as e:

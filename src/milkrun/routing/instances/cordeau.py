@@ -1,9 +1,8 @@
 """Cordeau's format: dial-a-ride problems as `K n T Q L` over a table `id x y service load open close`.
 
 In a file of n requests, 0 and 2n+1 are the depot, i is a pickup and n+i its dropoff; here they become the nodes 2i-1
-and 2i. Distances are Euclidean and a unit of way takes a unit of time. Copies in circulation count nodes instead of
-requests in the first line, lack the last depot or give the depots different windows; they are read too.
-"""
+and 2i. Distances are Euclidean and a unit of distance takes a unit of time. Common variants are read too: the first
+line counts nodes instead of requests, the last depot is missing, or the depots have different windows."""
 
 from __future__ import annotations
 
@@ -26,13 +25,13 @@ Row = tuple[int, list[float]]  # line number; x, y, service, load, open, close
 
 
 def looks_like(text: Text) -> bool:
-    """Whether the first line with words is five numbers."""
+    """True if the first line that is not blank has five numbers."""
     first = next(iter(text.filled()), None)
     return first is not None and len(first.words) == HEAD and all(REAL.fullmatch(w) for w in first.words)
 
 
 def load(path: str | os.PathLike[str]) -> DARPInstance:
-    """The instance in a file, named as the file is. A request that no vehicle can serve even alone is refused."""
+    """The instance in a file, named after it. A request that no vehicle can serve even alone is refused."""
     return parse(Text.load(path))
 
 
@@ -42,7 +41,7 @@ def load_dir(path: str | os.PathLike[str]) -> list[DARPInstance]:
 
 
 def save(instance: DARPInstance, path: str | os.PathLike[str]) -> None:
-    """Writes a file from which `load` gives an equal instance; one that has no such file is refused."""
+    """Writes a file from which `load` returns an equal instance, or refuses the instance."""
     name, limits = instance.name, instance.max_ride_time
     if instance.dist is not None:
         raise ConfigError(f"{name}: the format has no matrix of distances")
@@ -76,7 +75,7 @@ def parse(text: Text) -> DARPInstance:
     start, end = rows[0], rows.get(2 * n + 1, rows[0])
     _check_depots(text, start, end)
     _check_loads(text, rows, n)
-    # The depot as the day ends: its window closes no later than at the start, so it is the one that binds.
+    # The depot at the end of the day: its window closes no later than at the start, so it is the tighter one.
     table = np.array([end[1]] + [rows[k][1] for i in range(1, n + 1) for k in (i, n + i)])
     instance = DARPInstance(
         name=Path(text.file).stem,
@@ -95,10 +94,10 @@ def parse(text: Text) -> DARPInstance:
 
 
 def _requests(text: Text, counted: int, lines: list[Line]) -> int:
-    """How many requests there are: the first line counts them or their nodes, the last depot may be missing."""
+    """The number of requests: the first line counts them or their nodes, and the last depot may be missing."""
     below = len(lines) - 1
     for n in (counted, counted // 2):
-        # An odd count is no count of nodes: its half is left out.
+        # An odd count cannot be a count of nodes.
         if n in (counted, counted / 2) and below in (2 * n + 1, 2 * n + 2):
             return n
     raise text.fault(
@@ -145,7 +144,7 @@ def _check_depots(text: Text, start: Row, end: Row) -> None:
             at,
             None,
             f"the depot's window is {there[4:]} at the end and {start[1][4:]} at the start "
-            f"(line {start[0]}); both must open alike and the end close no later",
+            f"(line {start[0]}); both must open alike and the end must close no later",
         )
 
 

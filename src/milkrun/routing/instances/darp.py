@@ -1,7 +1,7 @@
-"""A dial-a-ride problem as data: who rides from where to where, when, how long, and with which fleet.
+"""A dial-a-ride problem as data: requests, times, limits and the fleet.
 
-Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. What stands here keeps the rules
-that hold for every such problem; whether a request can be served at all depends on the speed, so that is asked apart.
+Node 0 is the depot; request r is picked up at node 2r+1 and dropped off at node 2r+2. The instance validates rules of
+every such problem. Whether a request can be served depends on the speed and is checked by `unservable`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from milkrun.core.instance_record import InstanceRecord
 from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
 
 MOST = 1e9
-"""The largest coordinate, distance and time in amount: so far a sum of float64 over a day stays well below `TIME_EPS`.
-A limit (the end of a customer's window, a ride, a route) may be larger or infinite."""
+"""The largest absolute coordinate, distance and time, so that float64 errors over a day stay well below `TIME_EPS`.
+A limit (the end of a window, a ride, a route) may be larger or infinite."""
 MOST_RIDERS = 2**30
 """The largest group, and the most seats of a vehicle."""
 
@@ -44,15 +44,15 @@ class DARPInstance(InstanceRecord):
     max_ride_time: NDArray[np.float64]
     """from the end of service at the pickup to the start of service at the dropoff (R,); inf: no limit"""
     max_route_duration: float
-    """from leaving the depot to being back"""
+    """from departure to return"""
     dist: NDArray[np.float64] | None = None
-    """distance row -> column (N, N) where the coordinates do not say it"""
+    """distance row -> column (N, N), in place of the coordinates"""
 
     def __post_init__(self) -> None:
         locs = self._keep("locs", np.float32, (len(np.atleast_1d(self.locs)), 2))
         n = len(locs)
         if n < 3 or n % 2 == 0:
-            raise ShapeError(f"{self.name}: locs has {n} nodes, expected a depot and two nodes a request")
+            raise ShapeError(f"{self.name}: locs has {n} nodes, expected a depot and two nodes for each request")
         self._keep("demand", np.int64, (n,))
         self._keep("capacity", np.int64, (max(1, np.size(self.capacity)),))
         for name in ("time_windows", "window_open", "service_time"):
@@ -70,8 +70,10 @@ class DARPInstance(InstanceRecord):
 
     @classmethod
     def of_row(cls, name: str, row: Mapping[str, Any]) -> DARPInstance:
-        """The instance in the fields of one row of a world, padding cut off. Limits that it lacks, as under the rule
-        `deadlines`, are none."""
+        """The instance in the fields of one row of a world, without padding.
+
+        Missing limits, as under the rule `deadlines`, are infinite.
+        """
         n = int(row.get("n_nodes", len(row["demand"])))
         seats, dist = np.asarray(row["capacity"]), row.get("dist")
         return cls(
@@ -110,10 +112,9 @@ class DARPInstance(InstanceRecord):
         return between
 
     def unservable(self, speed: float = 1.0) -> dict[int, str]:
-        """The requests that no vehicle could serve even alone, and what forbids it: window, ride, duration, capacity.
+        """The requests that no vehicle could serve even alone, with the fault: window, ride, duration or capacity.
 
-        Windows count as tightened: by the way from the depot and back, and by what the partner's window and the ride
-        limit leave over.
+        Windows are tightened by the travel times to and from the depot, the partner's window and the ride limit.
         """
         p = np.arange(1, len(self.locs), 2)
         d = p + 1
@@ -136,7 +137,7 @@ class DARPInstance(InstanceRecord):
 
     def _check_riders(self) -> None:
         node = np.arange(len(self.demand))
-        picked = np.concatenate([[0, 0], self.demand[1:-1]])  # what the node before has; asked of dropoffs only
+        picked = np.concatenate([[0, 0], self.demand[1:-1]])  # of the node before; read at dropoffs only
         self._refuse("demand", (node == 0) & (self.demand != 0), "must be 0 at the depot")
         self._refuse("demand", (node % 2 == 1) & (self.demand < 1), "must be at least 1 at a pickup")
         unpaired = (node > 0) & (node % 2 == 0) & (self.demand != -picked)

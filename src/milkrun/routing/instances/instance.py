@@ -1,6 +1,6 @@
-"""What a file holds: one problem, ready to be played, checked and written again.
+"""The problem in a file, ready to be played, checked and written.
 
-Arrays are float64 or int64 as read and cannot be written to; the world rounds what it keeps. Node 0 is the depot.
+Arrays are float64 or int64 as read, and read-only; a world rounds its copies. Node 0 is the depot.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from milkrun.routing.tasks.distances import distance_matrix
 
 TOURS = ("TSP", "ATSP")
 NOT_YET = {"VRPB": "milkrun/MTVRP-v0"}
-"""Kinds of files that are read and written, and the world that will play them."""
+"""Kinds of files that can be read and written only, and the world that will play them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Instance:
-    """A problem of a file."""
+    """The problem in a file."""
 
     name: str
     kind: str
@@ -33,23 +33,23 @@ class Instance:
     n: int
     """customers; in the TSP and ATSP, nodes"""
     locs: NDArray[np.float64] | None
-    """coordinates (N, 2) as the file has them, or None"""
+    """coordinates (N, 2) as in the file, or None"""
     dist: NDArray[np.float64] | None
-    """what the world drives by (N, N), or None where `metric` on `locs` says it all"""
+    """distances (N, N) used by the world, or None if `metric` and `locs` define them"""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """the world's other instance fields"""
     scale: float = 1.0
-    """distances, times and prizes are the file's times this"""
+    """factor between distances, times and prizes here and in the file"""
     best: float | None = None
-    """the cost that the file, or the solution beside it, calls the best known"""
+    """the best known cost stated by the file or by a solution file next to it"""
     metric: str = "round"
-    """how the literature measures: round, ceil, euclid, trunc1, or matrix; with `dist`, how that was measured"""
+    """the metric of the literature: round, ceil, euclid, trunc1 or matrix; with `dist`, that of the matrix"""
     edge: str = "EUC_2D"
     """TSPLIB's EDGE_WEIGHT_TYPE"""
     vehicles: int | None = None
-    """the fleet the file names; not enforced"""
+    """the fleet stated in the file; not enforced"""
     fixed_edges: tuple[tuple[int, int], ...] = ()
-    """pairs of nodes between which the tour of a TSP must drive, one way or the other; no world knows them"""
+    """edges, in either direction, that a TSP tour must contain; no world supports them"""
 
     def __post_init__(self) -> None:
         for name in ("locs", "dist"):
@@ -57,7 +57,7 @@ class Instance:
         object.__setattr__(self, "fields", MappingProxyType({k: _frozen(v) for k, v in self.fields.items()}))
 
     def __eq__(self, other: object) -> bool:
-        """The same problem; `best` is knowledge about it and does not count."""
+        """Compares the problems; `best` does not count."""
         if not isinstance(other, Instance):
             return NotImplemented
         plain = ("name", "kind", "n", "scale", "metric", "edge", "vehicles", "fixed_edges")
@@ -74,24 +74,24 @@ class Instance:
 
     @property
     def world_id(self) -> str:
-        """The world that plays it: the first whose class has this kind among its `file_kinds`."""
+        """The id of the first world with this kind among its `file_kinds`."""
         return next((spec.id for spec, cls in each_world() if self.kind in cls.file_kinds), NOT_YET.get(self.kind, ""))
 
     @property
     def is_tour(self) -> bool:
-        """Node 0 is a node like any other: there is no depot."""
+        """True if there is no depot: node 0 is an ordinary node."""
         return self.kind in TOURS
 
     @property
     def config(self) -> dict[str, Any]:
-        """The options under which the world plays it."""
+        """The options of the world for this instance."""
         served = {"service_times": True} if self.service else {}
         options = {} if self.kind in NOT_YET else world_spec(self.world_id).load().file_kinds[self.kind]
         return {**options, **served, "metric": self.metric if self.dist is None else "matrix"}
 
     @property
     def service(self) -> float:
-        """What a stop of a CVRP takes of `max_length`; the cost has it not."""
+        """The service time of a CVRP stop, which counts against `max_length` but not in the cost."""
         return float(np.max(self.fields.get("service_time", 0.0))) if self.kind == "CVRP" else 0.0
 
     def arrays(self) -> dict[str, Any]:
@@ -99,20 +99,20 @@ class Instance:
         if self.fixed_edges:
             raise ConfigError(
                 f"{self.name}: its tour must contain {len(self.fixed_edges)} fixed edges, which no world "
-                "can demand; dataclasses.replace(instance, fixed_edges=()) is the problem without them"
+                "supports; dataclasses.replace(instance, fixed_edges=()) is the problem without them"
             )
         places = {"locs": self.locs, "dist": self.dist}
         return {**{name: value for name, value in places.items() if value is not None}, **self.fields}
 
     def world(self, repeat: int = 1, **make: Any) -> Any:
-        """Its world with this instance in `repeat` rows, reset and ready to play."""
+        """A reset world with this instance in `repeat` rows."""
         repeat = check_count("repeat", repeat, 1)
         if self.world_id not in list_worlds():
             raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
         return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
 
     def in_published_units(self) -> Instance:
-        """The same problem counted as its cost is printed: Solomon's files in units instead of tenths, by a matrix."""
+        """The problem in the units of published costs: for Solomon's files units instead of tenths, with a matrix."""
         if self.kind != "CVRPTW" or (self.locs is None and self.dist is None):
             return self
         dist = self.dist
@@ -122,7 +122,7 @@ class Instance:
         return replace(self, dist=dist / self.scale, fields={**self.fields, **times}, scale=1.0)
 
     def published(self, objective: float) -> float:
-        """An objective (- length, + prizes collected) as the literature prints it: a cost, prizes left included."""
+        """The published cost of an objective (- length + collected prizes), uncollected prizes included."""
         cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
         # Costs of Solomon's files are printed in units, those of PCVRPTW files in tenths.
         return cost / self.scale if self.kind == "CVRPTW" else cost

@@ -1,8 +1,7 @@
-"""The guard that every file passes: what a world keeps in single precision must play as the file says.
+"""Ensures that an instance in single precision plays exactly as its file states.
 
-Distances come from the places only where single precision gives every one of them to the last digit, else from a
-matrix. Whole numbers that single precision does not hold, and sums that would leave its range of whole numbers, are
-refused.
+Distances are computed from places only if single precision gives each one to the last digit; else a matrix is used.
+Whole numbers that single precision cannot hold, and sums beyond its range of whole numbers, are refused.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ from milkrun.routing.instances.weights import EUCLID, LAWS, TRUNC1, Floats
 from milkrun.routing.tasks.base import TOL
 
 WHOLE = 2.0**24
-"""Single precision holds every whole number up to this."""
-WORLDLY = ("euclid", "round", "ceil", "trunc1")
-"""Metrics that a world has itself."""
+"""Single precision represents every whole number up to this."""
+WORLD_METRICS = ("euclid", "round", "ceil", "trunc1")
+"""Metrics that the worlds implement."""
 
 
 class Matrix(NamedTuple):
-    """Distances that the file lists."""
+    """Explicit distances of a file."""
 
     dist: Floats
     locs: Floats | None
-    """where it shows the nodes"""
+    """display coordinates of the nodes"""
 
 
 def guarded(text: Text, stated: dict[str, Any], places: Floats | Matrix) -> Instance:
-    """The instance of these parts, `locs` and `dist` from the places (N, 2)."""
+    """Builds and checks the instance; `locs` and `dist` come from the places (N, 2)."""
     if isinstance(places, Matrix):
         locs, dist, longest = places.locs, places.dist, float(places.dist.max())
     else:
         locs, dist = places, None
         law = {"euclid": EUCLID, "trunc1": TRUNC1}.get(stated["metric"]) or LAWS[stated["edge"]]
-        if stated["metric"] not in WORLDLY or not law.survives_float32(places, TOL):
+        if stated["metric"] not in WORLD_METRICS or not law.survives_float32(places, TOL):
             dist = law.matrix(places)
         corners = np.stack([locs.min(axis=0), locs.max(axis=0)])
         # Rounded up, as each of the n + 1 legs of a trip may be.
@@ -66,7 +65,7 @@ def _refuse_lost(text: Text, what: str, values: Floats, where: str) -> None:
 
 
 def _refuse_sums(text: Text, instance: Instance, longest: float) -> None:
-    """A trip's load, way and clock are summed in single precision; what they can come to must be within it."""
+    """Load, length and clock of a trip are summed in single precision, so their largest values must fit."""
     fields, legs = instance.fields, (instance.n + 1) * longest
     can_come_to = {}
     if "weight" in fields:

@@ -1,6 +1,6 @@
-"""A solution played and checked: through the world, step by step, and through the checker, which shares no code.
+"""Replays a solution in the world, step by step, and in the checker, which shares no code with it.
 
-Two answers that differ are a fault of Milkrun, not of the solution, and raise.
+If the two results differ, the fault is in Milkrun and an error is raised.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Routes = Iterable[Sequence[int]]
 
 
 def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool, str | None]:
-    """(cost as published, True, None), or (inf, False, the rule that the solution breaks).
+    """(cost as published, True, None), or (inf, False, the broken rule).
 
-    `solution` is what `read_solution` gives, or routes of customers; for a TSP, one route of nodes from 0.
+    `solution` is the result of `read_solution`, or routes of customers; for a TSP, one route of nodes from 0.
     """
     if not isinstance(instance, Instance):
-        raise ConfigError(f"what is replayed is an Instance, not a {type(instance).__name__}")
+        raise ConfigError(f"replay takes an Instance, not a {type(instance).__name__}")
     if instance.world_id not in list_worlds():
         raise ConfigError(
             f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
@@ -45,7 +45,7 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
     if broken is not None:
         return math.inf, False, broken
     if not agree(played, checked):
-        raise MilkrunError(f"{instance.name}: objective {played:.10g} to the world, {checked:.10g} to the checker")
+        raise MilkrunError(f"{instance.name}: objective {played:.10g} in the world, {checked:.10g} in the checker")
     return instance.published(checked), True, None
 
 
@@ -56,11 +56,11 @@ def agree(played: float, checked: float) -> bool:
 
 
 def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
-    """What is wrong with the names alone."""
+    """A fault in the node numbers, if any."""
     tour = instance.is_tour
     if tour and len(routes) != 1:
         return f"a tour is one route, not {len(routes)}"
-    if tour and len(routes[0]) > instance.n:  # to the checker, a 0 at the end would be padding
+    if tour and len(routes[0]) > instance.n:  # the checker would read a 0 at the end as padding
         return f"the tour has {len(routes[0])} stops for {instance.n} nodes"
     low, high = (0, instance.n - 1) if tour else (1, instance.n)
     for k, route in enumerate(routes, start=1):
@@ -71,14 +71,14 @@ def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
 
 
 def _without_fixed_edge(instance: Instance, routes: list[list[int]]) -> str | None:
-    """Which fixed edge the tour lacks."""
+    """A fixed edge missing from the tour, if any."""
     driven = {frozenset(leg) for route in routes for leg in zip(route, [*route[1:], *route[:1]])}
     missing = (edge for edge in instance.fixed_edges if frozenset(edge) not in driven)
     return next((f"the tour lacks the fixed edge between nodes {i} and {j}" for i, j in missing), None)
 
 
 def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
-    """The objective in the world, or why it would not have the plan."""
+    """The objective in the world, or its reason for refusing the plan."""
     options: dict[str, Any] = {"start": "free"} if instance.is_tour else {}
     world = instance.world(illegal="raise", autoreset="disabled", max_steps=None, record=False, **options)
     for k, node in enumerate(plan):
@@ -89,14 +89,14 @@ def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
         except IllegalAction as e:
             return math.inf, str(e)
     if not world.terminated[0] and world.action_mask[0, 0] and world.current_node[0] == 0:
-        world.step(np.array([0]))  # worlds of profits end when the vehicle at home stays there
+        world.step(np.array([0]))  # worlds with prizes end when the vehicle stays at the depot
     if not world.terminated[0]:
         return math.inf, f"the episode has not ended after {len(plan)} actions"
     return float(world.objective[0]), None
 
 
 def _check(instance: Instance, plan: list[int]) -> tuple[float, str | None]:
-    """The objective to the checker, or the rule it says is broken."""
+    """The objective by the checker, or the broken rule."""
     world = world_spec(instance.world_id).load()
     checker, config = refer(world, "task"), world.Config.build(config=instance.config)
     dataset = {field: np.asarray(value)[None] for field, value in instance.arrays().items()}

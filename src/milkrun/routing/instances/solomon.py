@@ -1,8 +1,8 @@
 """Solomon's format: vehicle routing with time windows, as VEHICLE and CUSTOMER tables under a name.
 
-Everything counts in tenths, the distances rounded down, as the exact solvers of these files do it: windows and
-service times are the file's times ten, the metric is `trunc1`, and published values are divided by ten again. In the
-world of profits such a file is a set of mandatory customers without a prize.
+All amounts are in tenths with distances rounded down, as the exact solvers of these files use them: windows and service
+times are multiplied by ten, the metric is `trunc1`, and published values are divided by ten. In the CVRPP the customers
+of such a file are mandatory and have no prize.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ COLUMNS = 7  # customer, x, y, demand, ready time, due date, service time
 
 
 def looks_like(text: Text) -> bool:
-    """Whether the second line with words says VEHICLE, under a name of one line."""
+    """True if the second line that is not blank is VEHICLE, after a name of one line."""
     lines = iter(text.filled())
     next(lines, None)
     second = next(lines, None)
@@ -90,7 +90,7 @@ def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> Floa
 
 
 def _refuse_a_cut_line(text: Text, lines: list[Line]) -> None:
-    """A last line without an end is complete if it has all columns, and as wide as the others if these are alike."""
+    """A last line without a line end is complete if it has all columns and the common width of the others, if any."""
     if text.lines[-1].strip():
         width = {len(text.lines[line.number - 1].rstrip()) for line in lines[:-1]}
         if len(lines[-1].words) != COLUMNS or (len(width) == 1 and len(text.lines[-1].rstrip()) not in width):

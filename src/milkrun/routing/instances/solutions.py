@@ -1,7 +1,6 @@
 """Solutions in files: CVRPLIB's `Route #1: ...` lines, and TSPLIB's tours.
 
-Files name a customer by its number from 1, which is our index too; a tour's nodes count from 1 in the file and from 0
-here.
+Customers count from 1 in the file and here; the nodes of a tour count from 1 in the file and from 0 here.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ TOUR_KEYS = ("NAME", "TYPE", "COMMENT", "DIMENSION")
 
 @dataclass(frozen=True)
 class Solution:
-    """Routes of customers, the depot left out; a tour is one route that names node 0 too."""
+    """Routes of customers without the depot; a tour is one route that includes node 0."""
 
     routes: tuple[tuple[int, ...], ...]
     cost: float | None = None
-    """as the file states it"""
+    """as stated in the file"""
 
 
 def read_solution(path: str | os.PathLike[str]) -> Solution:
@@ -56,13 +55,13 @@ def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]]
     if tour and len(plan) != 1:
         raise ShapeError(f"a tour is one route, not {len(plan)}")
     if low := [j for route in plan for j in route if j < (0 if tour else 1)]:
-        raise ShapeError(f"a route names {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
+        raise ShapeError(f"a route has node {low[0]}; {'nodes count from 0' if tour else 'customers count from 1'}")
     lines = _tour_lines(Path(path).name, plan[0], cost) if tour else _route_lines(plan, cost)
     write_bytes(path, "".join(f"{line}\n" for line in lines).encode())
 
 
 def read_routes(routes: Any) -> tuple[tuple[int, ...], ...]:
-    """Routes of whole numbers, whatever kind of sequence they are in."""
+    """Routes as tuples of whole numbers, from any kind of sequence."""
     if isinstance(routes, (str, bytes, Mapping)) or not isinstance(routes, Iterable):
         raise ShapeError(f"routes are lists of node numbers, one a route, not a {type(routes).__name__}")
     plan = []
@@ -77,7 +76,7 @@ def _node(value: Any, route: int) -> int:
     if not isinstance(value, (bool, np.bool_)):
         with contextlib.suppress(TypeError):
             return operator.index(value)
-    raise ShapeError(f"route {route} names {value!r}, which is not a node number")
+    raise ShapeError(f"route {route} has {value!r}, which is not a node number")
 
 
 def _is_number(value: Any) -> bool:
@@ -121,7 +120,7 @@ def _routes(text: Text) -> Solution:
 
 
 def _is_heading(line: Line) -> bool:
-    """Words above the routes: who found them, when, for which instance. A route or a cost in disguise is none."""
+    """True for a line of text above the routes; a misspelt `Route` or `Cost` is none."""
     word = line.words[0].rstrip(":#0123456789").lower()
     return word[:1].isalpha() and not difflib.get_close_matches(word, ("route", "cost"), n=1, cutoff=0.7)
 
@@ -136,7 +135,7 @@ def _tour(text: Text) -> Solution:
     tour = tuple(text.whole(word, line, section, 1, MOST) - 1 for word, line in words[:ends])
     if "DIMENSION" in page.entries and len(tour) != (nodes := page.whole("DIMENSION", 1, MOST)):
         last = words[-1][1] if words else page.starts[section]
-        raise text.fault(last, section, f"{len(tour)} nodes, where DIMENSION says {nodes}")
+        raise text.fault(last, section, f"{len(tour)} nodes, but DIMENSION is {nodes}")
     if ends == len(words) and "DIMENSION" not in page.entries:
-        raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION tells where the tour ends")
+        raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION marks the end of the tour")
     return Solution((tour,), number_in(page.comment, LENGTH))

@@ -1,7 +1,7 @@
-"""The text of an instance file, and where in it we are: every fault names file, line and section.
+"""The text of an instance file; every fault names file, line and section.
 
-Nothing here knows a problem. `Text` decodes and cuts into lines and reads numbers strictly (no NaN, no infinity, no
-digit grouping), `Page` sorts the lines of a TSPLIB-like file into entries (`KEY : value`) and sections.
+`Text` decodes the file, splits it into lines and parses numbers strictly (no NaN, no infinity, no digit grouping).
+`Page` splits a TSPLIB-like file into entries (`KEY : value`) and sections. Neither depends on a problem.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from decimal import Decimal
 from milkrun.core.errors import FormatError, did_you_mean
 from milkrun.core.files import REAL, WHOLE, decoded, name_of, read_bytes, short
 
-# No two repetitions in a row may match the same characters: a line of blanks would take quadratic time.
+# Consecutive repetitions match disjoint characters; otherwise a line of blanks would take quadratic time.
 ENTRY = re.compile(r"\s*([A-Za-z][A-Za-z0-9_]*)\s*:(.*)")
 SECTION = re.compile(r"\s*([A-Za-z_]+_SECTION)(?:\s*:)?\s*")
-BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # all controls but line ends, tab and DOS's end of a file
-LARGEST = 1e30  # float32, which the worlds keep, holds it with room for sums
+BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x19\x1b-\x1f]")  # controls but line ends, tab and the DOS end-of-file mark
+LARGEST = 1e30  # within float32, with room for sums
 
 
 def number_in(comment: str, pattern: re.Pattern[str]) -> float | None:
-    """The number that one group of a pattern finds in a comment; None without one, or for one that is too large."""
+    """The number that a pattern finds in a comment; None if there is none or if it is too large."""
     found = pattern.search(comment)
     value = math.inf if found is None else float(found[1] or found[2])
     return value if value <= LARGEST else None
@@ -39,7 +39,7 @@ class Line:
 
 
 class Text:
-    """A file's lines, with the means to complain about one of them."""
+    """The lines of a file, with parsers that report faults by line."""
 
     def __init__(self, file: str, raw: bytes) -> None:
         self.file = file
@@ -63,7 +63,7 @@ class Text:
                 yield Line(k, words)
 
     def refuse_a_cut_line(self, section: str | None) -> None:
-        """A file that stops within a line may have lost the end of its last number."""
+        """Refuses a file without a final line end, since its last number may be truncated."""
         if self.lines[-1].strip():
             raise self.fault(len(self.lines), section, "the file stops within a line: its end may be missing")
 
@@ -78,12 +78,12 @@ class Text:
         return value
 
     def tenths(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
-        """Ten times a number in one rounding: 10.07 is 100.7, and what is written in tenths reads back equal."""
-        # 0 goes round Decimal, which refuses exponents that float64 reads as 0.
+        """Ten times a number with a single rounding: 10.07 is 100.7, and written tenths read back equal."""
+        # 0 bypasses Decimal, which refuses exponents that float64 reads as 0.
         return float(Decimal(word).scaleb(1)) if self.real(word, line, section, low) else 0.0
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
-        # int() refuses more than 4300 digits with an error of its own; `real` has a sentence for numbers that long.
+        # int() raises its own error beyond 4300 digits; `real` reports such numbers properly.
         if WHOLE.fullmatch(word) is None or len(word) > 20:
             value = self.real(word, line, section)
             if value != math.floor(value):
@@ -96,7 +96,7 @@ class Text:
 
 
 class Page:
-    """A TSPLIB-like text: entries before and between sections of lines, closed by EOF or by the end of a line."""
+    """A TSPLIB-like text: entries and sections of lines, ended by EOF or by a line end."""
 
     def __init__(self, text: Text, keys: Iterable[str], sections: Iterable[str]) -> None:
         self.text = text
@@ -140,7 +140,7 @@ class Page:
         self.current = None
 
     def only(self, keys: Iterable[str], sections: Iterable[str], kind: str) -> None:
-        """Refuses what has no meaning in this kind of problem: it would change the problem unseen."""
+        """Refuses keys and sections that have no meaning in this kind of file and would be ignored."""
         for key, (_, number) in self.entries.items():
             if key not in keys:
                 raise self.text.fault(number, key, f"has no meaning in a {kind} file")
@@ -149,11 +149,11 @@ class Page:
                 raise self.text.fault(number, name, f"has no meaning in a {kind} file")
 
     def word(self, key: str, allowed: Iterable[str] | Mapping[str, object]) -> str:
-        """The value of a key that must be there and be one of these; an author in parentheses may follow it."""
+        """The value of a required key, one of `allowed`; an author in parentheses may follow it."""
         value, number = self._entry(key)
         word = value.partition("(")[0].strip().upper()
         if word not in allowed:
-            raise self.text.fault(number, key, f"{short(value)} is not read here; what is: {', '.join(allowed)}")
+            raise self.text.fault(number, key, f"{short(value)} is not supported; supported: {', '.join(allowed)}")
         return word
 
     def whole(self, key: str, low: int, high: int) -> int:
@@ -167,7 +167,7 @@ class Page:
         return self.text.real(value, number, key, low)
 
     def tenths(self, key: str, low: float) -> float:
-        """Ten times a value, 0 if the key is not there."""
+        """Ten times a value, 0 if the key is absent."""
         value, number = self.entries.get(key, ("0", 0))
         return self.text.tenths(value, number, key, low)
 
@@ -179,12 +179,14 @@ class Page:
     def table(
         self, section: str, rows: int, columns: int, low: float, tenths: bool = False
     ) -> list[tuple[int, list[float]]]:
-        """A section of `node value ...` lines, one for each node 1..rows in any order: (line, values) by node; with
-        `tenths`, ten times the values."""
+        """A section of `node value ...` lines, one for each node 1..rows in any order, as (line, values) by node.
+
+        With `tenths` the values are multiplied by ten.
+        """
         number, lines = self.text.tenths if tenths else self.text.real, self.lines(section)
         if len(lines) != rows:
             last = lines[-1].number if lines else self.starts[section]
-            raise self.text.fault(last, section, f"{len(lines)} lines, where DIMENSION says {rows}")
+            raise self.text.fault(last, section, f"{len(lines)} lines, but DIMENSION is {rows}")
         found: dict[int, tuple[int, list[float]]] = {}
         for line in lines:
             if len(line.words) != columns + 1:
@@ -196,7 +198,7 @@ class Page:
         return [found[node] for node in range(1, rows + 1)]
 
     def stream(self, section: str, low: float) -> list[float]:
-        """All numbers of a section, however they are broken into lines."""
+        """All numbers of a section, regardless of line breaks."""
         return [self.text.real(w, line.number, section, low) for line in self.lines(section) for w in line.words]
 
     def _entry(self, key: str) -> tuple[str, int]:

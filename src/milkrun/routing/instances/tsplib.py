@@ -1,7 +1,7 @@
 """TSPLIB95 and its relatives: TSP, ATSP, CVRP, PCVRPTW and VRPB problems in `KEY : value` lines and sections.
 
-Which distance a CVRP file means depends on its set, not on its text: A, B, E, F, M, P and X round, as EUC_2D says;
-CMT, Golden, tai and Li do not. Prize-collecting files with windows count in tenths, rounded down.
+The rounding of CVRP distances depends on the set of the file, not on its text: A, B, E, F, M, P and X round as EUC_2D
+specifies; CMT, Golden, tai and Li do not. Prize-collecting files with windows use tenths, rounded down.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from milkrun.routing.instances import precision, weights
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Page, Text, number_in
 
-MAX_NODES = 10_001  # what a world takes: 10 000 customers and the depot
+MAX_NODES = 10_001  # limit of the worlds: 10 000 customers and the depot
 MOST = 2**30
 UNROUNDED = re.compile(r"(CMT|Golden|tai|Li)[_-]?\d", re.IGNORECASE)
-# Words between the two are not searched again for the first: a comment of one word repeated would take quadratic time.
+# Words in between must not match again; otherwise a comment of one repeated word would take quadratic time.
 BEST = re.compile(
     r"(?:optimal|best)(?:(?!optimal|best)[\w ])*:\s*(\d+(?:\.\d+)?)|^(\d+(?:\.\d+)?)$", re.IGNORECASE | re.MULTILINE
 )
@@ -55,7 +55,7 @@ TENTHS = 10.0
 
 
 def parse(text: Text) -> Instance:
-    """The problem of a text, whatever its TYPE."""
+    """The problem of a text of any TYPE."""
     every_key = {*COMMON, *(key for keys in KEYS.values() for key in keys)}
     every_section = {*PLACES, *(name for names in SECTIONS.values() for name in names)}
     page = Page(text, every_key, every_section)
@@ -77,7 +77,7 @@ def parse(text: Text) -> Instance:
 
 
 def _measure(page: Page, kind: str, name: str) -> dict[str, Any]:
-    """How far apart the nodes are: `metric`, `edge`, `scale`."""
+    """The distance law: `metric`, `edge`, `scale`."""
     edge = page.word("EDGE_WEIGHT_TYPE", (*weights.LAWS, "EXPLICIT"))
     if kind == "PCVRPTW":
         if edge != "EUC_2D":
@@ -89,7 +89,7 @@ def _measure(page: Page, kind: str, name: str) -> dict[str, Any]:
 
 
 def _places(page: Page, edge: str, nodes: int) -> weights.Floats | precision.Matrix:
-    """Where the nodes are, or all distances and where the file shows its nodes."""
+    """The coordinates of the nodes, or the explicit distances with display coordinates."""
     if edge == "EXPLICIT":
         shown = next((s for s in ("NODE_COORD_SECTION", "DISPLAY_DATA_SECTION") if s in page.sections), None)
         locs = None if shown is None else _coordinates(page, shown, nodes)
@@ -120,7 +120,7 @@ def _fixed_edges(page: Page, nodes: int) -> tuple[tuple[int, int], ...]:
     section = "FIXED_EDGES_SECTION"
     words = [(word, line.number) for line in page.lines(section) for word in line.words]
     if not words or words.pop()[0] != "-1":
-        raise page.text.fault(page.starts[section], section, "no -1 tells where the edges end")
+        raise page.text.fault(page.starts[section], section, "no -1 marks the end of the edges")
     ends = [page.text.whole(word, line, section, 1, nodes) - 1 for word, line in words]
     edges = tuple(zip(ends[::2], ends[1::2]))
     if len(ends) % 2 or any(i == j for i, j in edges):
@@ -134,10 +134,10 @@ def _check_depot(page: Page, nodes: int) -> None:
     if words and words[-1][0] == "-1":
         words.pop()
     if len(words) != 1:
-        raise page.text.fault(page.starts[section], section, f"{len(words)} depots; what is read here has one")
+        raise page.text.fault(page.starts[section], section, f"{len(words)} depots; only one is supported")
     word, line = words[0]
     if page.text.whole(word, line, section, 1, nodes) != 1:
-        raise page.text.fault(line, section, f"the depot is node {word}; what is read here has it at node 1")
+        raise page.text.fault(line, section, f"the depot is node {word}; only node 1 is supported")
 
 
 def _column(page: Page, section: str, nodes: int, low: int, high: int) -> np.ndarray:
@@ -158,7 +158,7 @@ def _cvrp(page: Page, nodes: int) -> dict[str, Any]:
     service = page.real("SERVICE_TIME", 0.0, 0.0)
     demand = _column(page, "DEMAND_SECTION", nodes, 1, capacity)
     fields = {"demand_units": demand, "capacity": capacity, "max_length": limit}
-    if not service or math.isinf(limit):  # a stop takes of the limit; without one it takes nothing
+    if not service or math.isinf(limit):  # service counts against the limit; without a limit it has no effect
         return {"fields": fields}
     return {"fields": {**fields, "service_time": service * (np.arange(nodes) > 0)}}
 

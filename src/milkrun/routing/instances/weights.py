@@ -1,8 +1,8 @@
-"""TSPLIB95's distances: what each EDGE_WEIGHT_TYPE and EDGE_WEIGHT_FORMAT means.
+"""TSPLIB95's distances: the laws of EDGE_WEIGHT_TYPE and the layouts of EDGE_WEIGHT_FORMAT.
 
-A law is a measure and what is done with it: rounded, rounded up, cut. Both are computed in float64 from float64
-coordinates, operation by operation as TSPLIB95 states them. Published optima were found with that arithmetic: where a
-distance of the decimals ends in exactly .5, float64 may be on either side of it, and the optimum goes with its side.
+A law is a measure and a rounding, computed in float64 operation by operation as TSPLIB95 states them. Published optima
+were found with that arithmetic: if a decimal distance ends in exactly .5, float64 may fall on either side, and the
+optimum depends on it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def longer_side(a: Floats, b: Floats) -> Floats:
 
 
 def pseudo_euclid(a: Floats, b: Floats) -> Floats:
-    """A tenth of the square under the root."""
+    """The root of a tenth of the squared distance."""
     d: Floats = np.sqrt(((a - b) ** 2).sum(-1) / 10.0)
     return d
 
 
 def great_circle(a: Floats, b: Floats) -> Floats:
-    """Kilometres between places given as DDD.MM, and one; 0 from a node to itself is the caller's."""
+    """Kilometres between places given as DDD.MM, plus one; the caller sets the diagonal to 0."""
     latitude_a, longitude_a = np.moveaxis(_radians(a), -1, 0)
     latitude_b, longitude_b = np.moveaxis(_radians(b), -1, 0)
     q1 = np.cos(longitude_a - longitude_b)
@@ -69,17 +69,17 @@ def _radians(place: Floats) -> Floats:
 
 
 class Law(NamedTuple):
-    """What is measured, and how it is rounded."""
+    """A measure and its rounding."""
 
     measure: Callable[[Floats, Floats], Floats]
     rounded: Callable[[Floats], Floats] | None
-    """None: it stays as measured"""
+    """None: no rounding"""
 
     def distances(self, at: Floats, first: int, last: int) -> Floats:
         """From places first..last - 1 to all, (last - first, N); 0 on the diagonal."""
         raw = self.measure(at[first:last, None], at[None])
         d = raw if self.rounded is None else self.rounded(raw)
-        # GEO adds one kilometre, also from a node to itself.
+        # GEO adds one kilometre to every distance, also on the diagonal.
         d[np.arange(last - first), np.arange(first, last)] = 0.0
         return d
 
@@ -91,8 +91,10 @@ class Law(NamedTuple):
         return d
 
     def survives_float32(self, at: Floats, tolerance: float) -> bool:
-        """Whether the places in single precision, which the worlds keep, give every distance that these give: to the
-        last digit where the law rounds, else within the tolerance of a unit or of the distance."""
+        """Whether single precision preserves every distance.
+
+        Rounded distances must be equal; others must agree within the tolerance, absolute or relative.
+        """
         kept = at.astype(np.float32).astype(np.float64)
         if np.array_equal(kept, at):
             return True
@@ -105,7 +107,7 @@ class Law(NamedTuple):
 
 
 def _blocks(n: int) -> list[tuple[int, int]]:
-    """Rows first..last - 1 at a time: all pairs of 10 000 places at once would take gigabytes."""
+    """Blocks of rows first..last - 1, since all pairs of 10 000 places would take gigabytes."""
     return [(first, min(first + BLOCK, n)) for first in range(0, n, BLOCK)]
 
 
@@ -114,7 +116,7 @@ LAWS: dict[str, Law] = {
     "CEIL_2D": Law(euclid, np.ceil),
     "MAN_2D": Law(blocks, nearest),
     "MAX_2D": Law(longer_side, nearest),
-    "ATT": Law(pseudo_euclid, np.ceil),  # nint, and one more where that is below: rounded up
+    "ATT": Law(pseudo_euclid, np.ceil),  # TSPLIB's rule for ATT, nint plus one if that is below, is rounding up
     "GEO": Law(great_circle, np.floor),
 }
 """By EDGE_WEIGHT_TYPE."""
@@ -126,13 +128,13 @@ FORMATS = ("FULL_MATRIX", "UPPER_ROW", "LOWER_ROW", "UPPER_DIAG_ROW", "LOWER_DIA
 
 
 def cells(form: str, n: int) -> int:
-    """How many numbers an n by n matrix takes in a format."""
+    """The number of entries of an n by n matrix in a format."""
     half = n * (n - 1) // 2
     return {"FULL_MATRIX": n * n, "UPPER_ROW": half, "LOWER_ROW": half}.get(form, half + n)
 
 
 def explicit(form: str, n: int, numbers: list[float]) -> Floats:
-    """The matrix (n, n) behind one stream of numbers; whatever is on the diagonal reads 0."""
+    """The matrix (n, n) in a stream of numbers; the diagonal is set to 0."""
     d = np.zeros((n, n))
     if form == "FULL_MATRIX":
         d[:] = np.reshape(numbers, (n, n))

@@ -1,6 +1,6 @@
-"""Instances back into files: TSPLIB's form, and Solomon's for CVRPTW.
+"""Writes instances to files in TSPLIB's format, or Solomon's for CVRPTW.
 
-What was written is read again before it is kept, so a file that exists says what the instance said.
+The text is parsed again before it is saved, so that a file always reads back as an equal instance.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from milkrun.routing.instances.text import Text
 
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:
-    """Writes a file from which `read` gives an equal instance; one that has no such file is refused."""
+    """Writes a file from which `read` returns an equal instance, or refuses the instance."""
     if not isinstance(instance, Instance):
-        raise ConfigError(f"what is written is an Instance, not a {type(instance).__name__}")
+        raise ConfigError(f"write takes an Instance, not a {type(instance).__name__}")
     lines = _solomon(instance) if instance.kind == "CVRPTW" else _tsplib(instance)
     raw = "".join(f"{line}\n" for line in lines).encode()
     text = Text(str(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
     if again != instance:
         raise ConfigError(
-            f"{instance.name}: a {instance.kind} file of that name cannot say metric {instance.metric!r} "
+            f"{instance.name}: a {instance.kind} file of that name cannot hold metric {instance.metric!r} "
             "with these fields: it would read back as another instance"
         )
     write_bytes(path, raw)
@@ -78,7 +78,7 @@ def _sections(instance: Instance) -> Iterable[str]:
 
 
 def from_tenths(value: float) -> str:
-    """A tenth of a number, as the decimal of which `Text.tenths` makes it again."""
+    """A tenth of a number, as the decimal that `Text.tenths` converts back."""
     return format(Decimal(repr(float(value))).scaleb(-1).normalize(), "f")
 
 

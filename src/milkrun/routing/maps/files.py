@@ -1,6 +1,8 @@
-"""The files of a map: a table of places (CSV or GeoJSON), an optional matrix of distances, an optional sidecar.
+"""Map files: where they are found, and how they are read.
 
-Every fault is a FormatError that names file, line and column (GeoJSON: feature and property).
+A map is a table of places (CSV or GeoJSON), an optional matrix of distances and an optional sidecar. Maps are searched
+for in the given folder, then in those that the variable MILKRUN_MAPS names, then in the bundled one. Every fault in a
+file is a FormatError that names file, line and column (GeoJSON: feature and property).
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import io
 import json
 import logging
 import math
+import os
 import reprlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,24 +21,32 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import FormatError, did_you_mean
+from milkrun.core.errors import FormatError, MapError, did_you_mean
 from milkrun.core.files import REAL, read_bytes
 from milkrun.routing.maps.map import Floats, Map, project
 
+VARIABLE = "MILKRUN_MAPS"
+BUNDLED = Path(__file__).parent / "data"
+ENDINGS = (".csv", ".geojson")
 MAX_BINS = 10_000
 MOST_DIGITS = 300
 BOUNDS = {
-    "lat": (-90.0, 90.0), "lon": (-180.0, 180.0), "x": (-1e5, 1e5), "y": (-1e5, 1e5), "volume_m3": (1e-6, 1e6),
-    "fill_mean": (0.0, 1.0), "fill_std": (0.0, 10.0),
-}  # fmt: skip
+    "lat": (-90.0, 90.0),
+    "lon": (-180.0, 180.0),
+    "x": (-1e5, 1e5),
+    "y": (-1e5, 1e5),
+    "volume_m3": (1e-6, 1e6),
+    "fill_mean": (0.0, 1.0),
+    "fill_std": (0.0, 10.0),
+}
 OPTIONAL = ("stream", "volume_m3", "fill_mean", "fill_std")
 KINDS = ("depot", "bin")
 SIDECAR = {"title": str, "synthetic": bool, "source": str, "licence": str}
 
 
 @dataclass(frozen=True)
-class Record:
-    """One place as its file has it, and how to complain about it."""
+class Place:
+    """One place as its file has it, and the errors that name it."""
 
     file: Path
     where: str
@@ -53,8 +64,8 @@ class Record:
         if isinstance(value, int) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str) or not value.strip():
-            told = "a text is needed here" if value in (None, "") else f"{reprlib.repr(value)} is not a text"
-            raise self.fault(column, told)
+            rule = "a text is needed here" if value in (None, "") else f"{reprlib.repr(value)} is not a text"
+            raise self.fault(column, rule)
         return value.strip()
 
     def real(self, column: str) -> float:
@@ -62,8 +73,8 @@ class Record:
         if isinstance(value, str) and REAL.fullmatch(value):
             value = float(value)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            told = f"{reprlib.repr(value)} is not a number" if self.has(column) else "a number is needed here"
-            raise self.fault(column, told)
+            rule = f"{reprlib.repr(value)} is not a number" if self.has(column) else "a number is needed here"
+            raise self.fault(column, rule)
         low, high = BOUNDS[column]
         if not low <= value <= high:
             hint = ": a share of the bin a day, not percent" if column == "fill_mean" else ""
@@ -71,8 +82,51 @@ class Record:
         return float(value)
 
 
+def load_map(name: str, path: str | os.PathLike[str] | None = None) -> Map:
+    """The map of this name; case, spaces, `-` and `_` do not matter."""
+    for folder in _folders(path):
+        found = [file for file in _files(folder) if _plain(file.stem) == _plain(str(name))]
+        if len(found) > 1:
+            raise MapError(f"{name!r} may be {' or '.join(file.name for file in found)} in {folder}: keep one of them")
+        if found:
+            return read_map(found[0])
+    places = ", ".join(map(str, _folders(path)))
+    raise MapError(
+        f"there is no map {name!r} in {places}; available: {', '.join(available_maps(path))}. "
+        "How to write one: docs/maps.md"
+    )
+
+
+def available_maps(path: str | os.PathLike[str] | None = None) -> list[str]:
+    """The names that `load_map` finds, sorted."""
+    names: dict[str, str] = {}
+    for folder in _folders(path):
+        for file in _files(folder):
+            names.setdefault(_plain(file.stem), file.stem)
+    return sorted(names.values())
+
+
+def _folders(path: str | os.PathLike[str] | None) -> list[Path]:
+    given = [] if path is None else [("map_path", os.fspath(path))]
+    named = [(VARIABLE, part) for part in os.environ.get(VARIABLE, "").split(os.pathsep) if part]
+    for origin, folder in [*given, *named]:
+        if not Path(folder).is_dir():
+            raise MapError(f"{origin} names {folder!r}, which is not a folder")
+    return [*(Path(folder) for _, folder in [*given, *named]), BUNDLED]
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for file in sorted(folder.iterdir()):
+        if file.suffix.lower() in ENDINGS and not file.stem.lower().endswith(".dist") and file.is_file():
+            yield file
+
+
+def _plain(name: str) -> str:
+    return "".join(name.lower().replace("_", " ").replace("-", " ").split())
+
+
 def read_map(path: Path) -> Map:
-    """The map in a file, with what lies beside it."""
+    """The map in a file, with the matrix and the sidecar next to it."""
     records = (_geojson if path.suffix.lower() == ".geojson" else _csv)(path)
     depots = [r for r in records if r.text("kind") == "depot"]
     if len(depots) != 1:
@@ -100,7 +154,7 @@ def read_map(path: Path) -> Map:
     )
 
 
-def _ids(nodes: list[Record]) -> tuple[str, ...]:
+def _ids(nodes: list[Place]) -> tuple[str, ...]:
     seen: dict[str, str] = {}
     for r in nodes:
         if r.text("kind") not in KINDS:
@@ -111,7 +165,7 @@ def _ids(nodes: list[Record]) -> tuple[str, ...]:
     return tuple(seen)
 
 
-def _places(path: Path, nodes: list[Record]) -> tuple[Floats | None, Floats | None, Floats, Floats]:
+def _places(path: Path, nodes: list[Place]) -> tuple[Floats | None, Floats | None, Floats, Floats]:
     degrees = "lat" in nodes[0].values
     first, second = (np.array([r.real(name) for r in nodes]) for name in (("lat", "lon") if degrees else ("x", "y")))
     x, y = project(first, second) if degrees else (first - first.min(), second - second.min())
@@ -120,8 +174,8 @@ def _places(path: Path, nodes: list[Record]) -> tuple[Floats | None, Floats | No
     return (first, second, x, y) if degrees else (None, None, x, y)
 
 
-def _attributes(nodes: list[Record]) -> dict[str, Any]:
-    """Each optional column that some bin has; then every bin must have it, and the depot counts as empty."""
+def _attributes(nodes: list[Place]) -> dict[str, Any]:
+    """The optional columns. If one bin has a value, every bin must have one; the depot counts as empty."""
     depot, *bins = nodes
     found: dict[str, Any] = {}
     for column in OPTIONAL:
@@ -143,11 +197,11 @@ def _attributes(nodes: list[Record]) -> dict[str, Any]:
     return found
 
 
-def _csv(path: Path) -> list[Record]:
+def _csv(path: Path) -> list[Place]:
     rows = _rows(path)
     line, header = next(rows, (1, []))
     known = ("id", "kind", "lat", "lon", "x", "y", *OPTIONAL)
-    _warn_of_others(f"{path}, line {line}", "column", header, known)
+    _warn_of_unknown(f"{path}, line {line}", "column", header, known)
     for k, name in enumerate(header):
         if name in known and name in header[:k]:
             raise FormatError(f"{path}, line {line}, column {k + 1}: {name!r} is there twice")
@@ -158,20 +212,22 @@ def _csv(path: Path) -> list[Record]:
     for line, cells in rows:
         if len(cells) != len(header):
             raise FormatError(f"{path}, line {line}: {len(cells)} cells under {len(header)} columns")
-        records.append(Record(path, f"line {line}", "column", dict(zip(header, cells))))
+        records.append(Place(path, f"line {line}", "column", dict(zip(header, cells))))
     return records
 
 
-def _warn_of_others(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Columns of other programs are passed over; one that may be a slip of the pen is worth a line in the log."""
+def _warn_of_unknown(where: str, what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Unknown columns are ignored; one that looks like a misspelt name is logged."""
     for name in names:
         if name not in known and "did you mean" in (hint := did_you_mean(name, known)):
             logging.getLogger("milkrun").warning("%s, %s %r is not read%s", where, what, name, hint)
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells) of a CSV file, blank lines left out. Cells are set apart by commas, or, as spreadsheets do where
-    the comma is the decimal point, by semicolons: then 2,5 is read as 2.5."""
+    """(line, cells) of a CSV file, without blank lines.
+
+    Cells are separated by commas, or by semicolons where the comma is the decimal point; then 2,5 is read as 2.5.
+    """
     text = _text(path)
     head = text.lstrip().split("\n", 1)[0]
     by_semicolon = head.count(";") > head.count(",")
@@ -217,7 +273,7 @@ def _json(path: Path) -> Any:
         raise FormatError(f"{path}: not JSON: {e}") from None
 
 
-def _geojson(path: Path) -> list[Record]:
+def _geojson(path: Path) -> list[Place]:
     whole = _json(path)
     features = whole.get("features") if isinstance(whole, dict) else None
     if not isinstance(features, list) or whole.get("type") != "FeatureCollection":
@@ -225,14 +281,14 @@ def _geojson(path: Path) -> list[Record]:
     return [_point(path, k, feature) for k, feature in enumerate(features, start=1)]
 
 
-def _point(path: Path, k: int, feature: Any) -> Record:
+def _point(path: Path, k: int, feature: Any) -> Place:
     properties = feature.get("properties") if isinstance(feature, dict) else None
     shape = feature.get("geometry") if isinstance(feature, dict) else None
     if not isinstance(properties, dict) or not isinstance(shape, dict) or shape.get("type") != "Point":
         raise FormatError(f"{path}, feature {k}: each feature has properties and a Point as its geometry")
     known = ("id", "kind", *OPTIONAL)
-    record = Record(path, f"feature {k}", "property", dict(properties))
-    _warn_of_others(f"{path}, feature {k}", "property", properties, known)
+    record = Place(path, f"feature {k}", "property", dict(properties))
+    _warn_of_unknown(f"{path}, feature {k}", "property", properties, known)
     where = shape.get("coordinates")
     if not isinstance(where, list) or len(where) not in (2, 3):
         raise record.fault("coordinates", "must be [longitude, latitude]")

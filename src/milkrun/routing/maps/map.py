@@ -1,14 +1,15 @@
-"""A map: one depot and bins, in degrees or kilometres, ready to be cut down and projected.
+"""A map: one depot and bins, in degrees or kilometres, with the units in which reports count waste and driving.
 
-Node 0 is the depot, then the bins in the order of the file. Whatever part of a map is taken, its unit of length stays
-that of the whole, so that parts can be compared.
+Node 0 is the depot, then follow the bins in the order of the file. A part of a map keeps the unit of length of the
+whole map, so parts can be compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,18 @@ from milkrun.routing.distance import EARTH_RADIUS_KM
 
 Floats = NDArray[np.float64]
 
+BIN_M3 = 2.5
+"""volume of a bin, m³, where a map states none"""
+
+KG_PER_M3: Mapping[str, float] = MappingProxyType({"paper": 21.0, "plastic": 19.0, "glass": 190.0})
+"""density in the bin by stream"""
+
+EUR_PER_KG: Mapping[str, float] = MappingProxyType({"paper": 0.1625, "plastic": 0.5837, "glass": 0.0756})
+"""price of a kilogram by stream"""
+
+EUR_PER_KM = 1.0
+"""cost of a kilometre"""
+
 
 @dataclass(frozen=True, eq=False)
 class Map:
@@ -27,7 +40,7 @@ class Map:
     name: str
     title: str
     synthetic: bool
-    """True if nobody ever stood there"""
+    """True if the places are invented"""
     source: str
     licence: str
     ids: tuple[str, ...]
@@ -62,7 +75,7 @@ class Map:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """What is collected here, in order of appearance."""
+        """The streams of the map, in order of appearance."""
         return tuple(dict.fromkeys(self.stream[1:])) if self.stream else ()
 
     @property
@@ -79,24 +92,24 @@ class Map:
     def degrees(self) -> Floats:
         """(N, 2) latitude and longitude: for `metric="haversine"`."""
         if self.lat is None or self.lon is None:
-            raise MapError(f"map {self.name!r} is drawn in kilometres: it has no latitudes and longitudes")
+            raise MapError(f"map {self.name!r} is drawn in kilometres: it has no coordinates in degrees")
         return np.column_stack([self.lat, self.lon])
 
     def side(self, metric: str = "euclid") -> float:
         """The side of a square as large as the map, in units (`euclid`) or kilometres (the other metrics)."""
-        # A map on one line has no area; then its length is taken.
+        # A map on one line has no area; then its length is used.
         km = math.sqrt(self.width_km * self.height_km) or self.km_per_unit
         return km / self.km_per_unit if metric == "euclid" else km
 
     def matrix(self, bins: Sequence[int] | None = None) -> Floats:
-        """(k + 1, k + 1) kilometres by road between the depot and these bins, by default all."""
+        """(k + 1, k + 1) road kilometres between the depot and these bins, by default all."""
         if self.dist is None:
-            raise MapError(f"map {self.name!r} has no distance matrix: put {self.name}.dist.csv beside it")
+            raise MapError(f"map {self.name!r} has no distance matrix: put {self.name}.dist.csv next to it")
         nodes = self._nodes(range(1, self.n + 1) if bins is None else bins)
         return self.dist[np.ix_(nodes, nodes)]
 
     def filter(self, stream: str | None = None) -> Map:
-        """The map with the bins of one stream only; None keeps all."""
+        """The map restricted to the bins of one stream; None keeps all."""
         if stream is None:
             return self
         if stream not in self.streams:
@@ -129,7 +142,7 @@ class Map:
 def project(lat: Floats, lon: Floats) -> tuple[Floats, Floats]:
     """Kilometres east and north of the corner: x = R cos(mean latitude) dlon, y = R dlat. Node 0 is the depot.
 
-    Longitudes are taken from the depot's the short way, so a map may lie across the 180th meridian.
+    Longitudes are measured from the depot in the shorter direction, so a map may cross the 180th meridian.
     """
     east = (lon - lon[0] + 180.0) % 360.0 - 180.0
     x = EARTH_RADIUS_KM * math.cos(math.radians(float(lat.mean()))) * np.radians(east)

@@ -1,8 +1,8 @@
-"""What every checker can do: read a solution, price it, and say what is wrong with it.
+"""The base of all checkers: reads a solution, prices it, and names the rule that it breaks.
 
-The checkers are the library's second opinion. They are written from the rules of the problems alone,
-work on finished solutions in numpy float64, and import nothing of kernels or worlds. A problem is a subclass of
-`BaseProblem` that adds its rules in `_judge` and, where it pays more than length, its amounts in `_parts` and `terms`.
+The checkers are independent of the worlds. They are written from the rules of the problems alone, work on finished
+solutions in numpy float64, and import no kernel and no world. A problem is a subclass of `BaseProblem` with its rules
+in `_find_faults`. If its cost is more than length, the amounts are in `_parts` and `terms`.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ PLAN_SHAPE = {2: "(B, L)", 3: "(B, T, L)"}
 
 
 def fits(x: Any, limit: Any) -> Bools:
-    """The family's one tolerance; the 0.5 keeps the test exact on whole numbers of any size."""
+    """x <= limit within the tolerance of the family; the cap of 0.5 keeps whole numbers of any size exact."""
     within: Bools = np.less_equal(x, limit + np.minimum(0.5, TOL * np.maximum(1.0, np.abs(limit))))
     return within
 
 
 class Faults:
-    """The rules that the rows of a batch break. A row keeps the first; its sentence is written when somebody asks."""
+    """The rules that the rows of a batch break. A row keeps its first fault, whose sentence is formatted on demand."""
 
     def __init__(self, batch: int) -> None:
         self.valid: Bools = np.ones(batch, np.bool_)
         self._found: list[tuple[Ints, Callable[[int], str]]] = []
 
     def add(self, wrong: Bools, sentence: Callable[[int, int], str]) -> None:
-        """Where `wrong` (B, K) a rule is broken; `sentence(b, k)` says how for row b and its first wrong entry k."""
+        """Adds a fault where `wrong` (B, K); `sentence(b, k)` describes the first wrong entry k of row b."""
         broken: Bools = np.any(wrong, axis=1)
         self._found.append((np.flatnonzero(broken & self.valid), lambda b: sentence(b, int(wrong[b].argmax()))))
         self.valid &= ~broken
 
-    def blame(self, wrong: Bools, sentence: Callable[..., str], *values: Any) -> None:
-        """Where `wrong` (B,) a rule is broken; `sentence` takes the row's entry of each of `values` (B,)."""
+    def add_rows(self, wrong: Bools, sentence: Callable[..., str], *values: Any) -> None:
+        """Adds a fault where `wrong` (B,); `sentence` takes the row's entry of each of `values` (B,)."""
         rows = np.flatnonzero(wrong & self.valid)
         if len(rows):
             kept = [value[rows] for value in values]
@@ -51,11 +51,12 @@ class Faults:
             self.valid[rows] = False
 
     def reasons(self) -> list[str | None]:
-        said: list[str | None] = [None] * len(self.valid)
+        """The sentence of each faulty row, None of the others."""
+        reasons: list[str | None] = [None] * len(self.valid)
         for rows, sentence in self._found:
             for b in rows.tolist():
-                said[b] = sentence(b)
-        return said
+                reasons[b] = sentence(b)
+        return reasons
 
     def first(self) -> BadSolution:
         """The error for the lowest row that breaks a rule."""
@@ -65,35 +66,37 @@ class Faults:
 
 
 class BaseProblem:
-    """A tour from the depot and back, `pi` (B, L) node numbers padded with 0, at the price of its length.
+    """A tour from the depot and back, `pi` (B, L) node numbers padded with 0; its cost is its length.
 
     `dataset` is a dict or TensorDict in either layout, `metric` one of METRICS (default: `matrix` if there is one,
-    else `euclid`). Answers are of the kind of `pi`: torch in, torch out, numbers in float64.
+    else `euclid`). Results are arrays of the type of `pi`, torch for torch; numbers are float64.
     """
 
-    limits: ClassVar[tuple[str, ...]] = ()  # dataset keys that a call of check or get_costs may override
-    modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}  # rules that such a call may choose, the default first
-    terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part: its weight, its sign in cost
+    limits: ClassVar[tuple[str, ...]] = ()  # dataset keys that check or get_costs may override
+    modes: ClassVar[Mapping[str, tuple[Any, ...]]] = {}  # rules that they may choose, the default first
+    terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part -> (weight, sign)
     plan_axes: ClassVar[int] = 2
-    calls: ClassVar[int] = 1  # how often a tour may name a customer
+    calls: ClassVar[int] = 1  # how often a tour may visit a customer
 
     @classmethod
     def validate_tours(cls, pi: Any) -> bool:
-        """True if `pi` (..., L) holds integers >= 0 and no customer twice within a tour, or thrice where each may fail
-        once; 0, the depot, may recur."""
+        """True if `pi` (..., L) holds integers >= 0 and visits no customer more than `calls` times within a tour.
+
+        0, the depot, may recur.
+        """
         plan = to_numpy(pi)
         if plan.size == 0:
             return True
         if plan.dtype.kind not in "iu" or plan.ndim == 0 or plan.min() < 0:
             return False
-        # Sorted, equal numbers are neighbours: one that occurs too often meets itself again `calls` places on.
+        # In sorted order a number that occurs too often equals the entry `calls` places later.
         ordered = np.sort(plan, axis=-1)
         later = ordered[..., cls.calls :]
         return not ((later == ordered[..., : -cls.calls]) & (later > 0)).any()
 
     @classmethod
     def get_tour_length(cls, dataset: Any, pi: Any, dist_matrix: Any = None, *, metric: str | None = None) -> Any:
-        """Length (B,) of 0 -> pi -> 0. Judges no rule but that the nodes exist."""
+        """Length (B,) of 0 -> pi -> 0. Only the existence of the nodes is checked."""
         plan = _read_plan(pi, cls.plan_axes)
         data = Dataset(dataset, len(plan), metric=metric, dist_matrix=dist_matrix)
         plan, faults = _existing(data, plan)
@@ -103,8 +106,8 @@ class BaseProblem:
 
     @classmethod
     def check(cls, dataset: Any, pi: Any, *, metric: str | None = None, **limits: Any) -> tuple[Any, list[str | None]]:
-        """Which rows keep every rule (B,), and for those that do not the first rule broken, as a sentence."""
-        *_, faults = cls._study(dataset, pi, metric, limits)
+        """Validity (B,) of each row, and for the invalid ones the first broken rule as a sentence."""
+        *_, faults = cls._evaluate(dataset, pi, metric, limits)
         return like(pi, faults.valid), faults.reasons()
 
     @classmethod
@@ -118,23 +121,23 @@ class BaseProblem:
         on_violation: str = "raise",
         **limits: Any,
     ) -> tuple[Any, dict[str, Any], None]:
-        """Cost (B,) = - objective, the raw amounts behind it, and None.
+        """Cost (B,) = - objective, the raw amounts, and None.
 
-        A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`; its amounts are then
-        those of the plan without the nodes that do not exist, or up to the broken rule where a plan is driven.
+        A row that breaks a rule raises `BadSolution`, or costs inf with `on_violation="inf"`. Its amounts are then
+        those of the plan without nonexistent nodes; where plans are replayed, up to the broken rule.
         """
         if not _is_one_of(on_violation, ("raise", "inf")):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
         weights = _read_weights(cw_dict)
-        data, plan, learnt, faults = cls._study(dataset, pi, metric, limits)
+        data, plan, replay, faults = cls._evaluate(dataset, pi, metric, limits)
         if on_violation == "raise" and not faults.valid.all():
             raise faults.first()
-        parts = cls._parts(data, plan, learnt)
+        parts = cls._parts(data, plan, replay)
         cost = np.where(faults.valid, cls._price(data, parts, weights), np.inf)
         return like(pi, cost), {name: like(pi, amount) for name, amount in parts.items()}, None
 
     @classmethod
-    def _study(
+    def _evaluate(
         cls, dataset: Any, pi: Any, metric: str | None, limits: Mapping[str, Any]
     ) -> tuple[Dataset, Ints, Any, Faults]:
         modes = {key: allowed[0] for key, allowed in cls.modes.items()}
@@ -151,33 +154,33 @@ class BaseProblem:
         plan = _read_plan(pi, cls.plan_axes)
         data = Dataset(dataset, len(plan), metric=metric, overrides=overrides, modes=modes)
         plan, faults = _existing(data, plan)
-        learnt = cls._judge(data, plan, faults)
-        return data, plan, learnt, faults
+        replay = cls._find_faults(data, plan, faults)
+        return data, plan, replay, faults
 
     @classmethod
     def _length(cls, data: Dataset, plan: Ints) -> Floats:
         return data.length(walk(plan))
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
-        """Add what the problem forbids (here: a customer twice); what it returns is handed to `_parts`."""
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+        """Adds the broken rules (here: a customer visited twice); the result is passed to `_parts`."""
         seen = visits(plan, data.num_nodes)
         seen[:, 0] = 0
         faults.add(seen > 1, lambda b, c: f"customer {c} is visited {seen[b, c]} times")
 
     @classmethod
-    def _parts(cls, data: Dataset, plan: Ints, learnt: Any) -> dict[str, NDArray[Any]]:
+    def _parts(cls, data: Dataset, plan: Ints, replay: Any) -> dict[str, NDArray[Any]]:
         """The raw amounts that the objective weighs."""
         return {"length": cls._length(data, plan)}
 
     @classmethod
     def default_weights(cls, n: int, side: float = 1.0, max_waste: Any = 1.0) -> dict[str, Any]:
-        """The weights with `n` customers in a box of this side; `max_waste` may be an array."""
+        """The weights for `n` customers in a box of this side; `max_waste` may be an array."""
         return {"length": 1.0}
 
     @classmethod
     def _default_weights(cls, data: Dataset) -> Mapping[str, Any]:
-        """What the caller's weights leave out."""
+        """The weights that the caller does not give."""
         return cls.default_weights(data.num_nodes - 1)
 
     @classmethod
@@ -186,7 +189,7 @@ class BaseProblem:
         full = {**cls._default_weights(data), **weights}
         cost = np.zeros(len(data.rows))
         for name, (weight, sign) in cls.terms.items():
-            amount = parts[name].reshape(len(cost), -1).sum(axis=1)  # over the days, if there are days
+            amount = parts[name].reshape(len(cost), -1).sum(axis=1)  # over the days, if any
             cost += sign * full[weight] * amount
         return cost
 
@@ -198,19 +201,19 @@ def walk(plan: Ints) -> Ints:
 
 def visits(plan: Ints, num_nodes: int) -> Ints:
     """How often each node occurs in each row, (B, N)."""
-    # Row b counts in the cells b N .. b N + N - 1, so that one bincount serves all rows. Nodes that do not exist have
-    # been replaced (`_existing`): none falls into the cells of another row.
+    # Row b uses the cells b N .. b N + N - 1, so that one bincount serves all rows. `_existing` has replaced
+    # nonexistent nodes, so none falls into the cells of another row.
     cells = plan + num_nodes * np.arange(len(plan))[:, None]
     return np.bincount(cells.ravel(), minlength=len(plan) * num_nodes).reshape(len(plan), num_nodes)
 
 
 def trip_of_leg(nodes: Ints) -> Ints:
-    """The trip that each leg of a walk belongs to, (B, M - 1), counted from 1; depot to depot starts no trip."""
+    """The trip of each leg of a walk, (B, M - 1), counted from 1; depot to depot starts no trip."""
     return np.cumsum((nodes[:, :-1] == 0) & (nodes[:, 1:] != 0), axis=1)
 
 
 def trip_totals(trip: Ints, values: Floats) -> Floats:
-    """Sums of `values` (B, M) over each trip, (B, trips + 1); column 0 is what precedes the first trip."""
+    """Sums of `values` (B, M) over each trip, (B, trips + 1); column 0 holds the legs before the first trip."""
     width = int(trip.max(initial=0)) + 1
     cells = trip + width * np.arange(len(trip))[:, None]
     totals = np.bincount(cells.ravel(), weights=values.ravel(), minlength=len(trip) * width)
@@ -245,9 +248,9 @@ def _read_plan(pi: Any, axes: int) -> Ints:
 
 
 def _existing(data: Dataset, plan: Ints) -> tuple[Ints, Faults]:
-    """The plan with the depot in place of nodes that do not exist, and the fault of naming them."""
+    """The plan with the depot in place of nonexistent nodes, and the faults for them."""
     flat = plan.reshape(len(plan), -1) if plan.size else np.zeros((len(plan), 0), np.int64)
-    strange = (flat < 0) | (flat >= data.n_nodes[:, None])
+    unknown = (flat < 0) | (flat >= data.n_nodes[:, None])
     faults = Faults(len(plan))
-    faults.add(strange, lambda b, k: f"node {flat[b, k]} does not exist, nodes are 0..{data.n_nodes[b] - 1}")
-    return plan if faults.valid.all() else np.where(strange, 0, flat).reshape(plan.shape), faults
+    faults.add(unknown, lambda b, k: f"node {flat[b, k]} does not exist, nodes are 0..{data.n_nodes[b] - 1}")
+    return plan if faults.valid.all() else np.where(unknown, 0, flat).reshape(plan.shape), faults

@@ -1,4 +1,4 @@
-"""The frame of the checkers whose truck chooses its customers: one reading of plans, limits and mandatory stops."""
+"""The base of the checkers whose truck chooses its customers: plans, limits and mandatory stops."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ PLACES = ("dist", "dist_matrix", "locs")
 class Collecting(BaseProblem):
     """No customer twice, each trip within `capacity` and `max_length`, and nothing after the end.
 
-    `trips="single"` ends at the first return; with `"multi"` the depot, named at the depot, ends the tour. The zeros
-    that pad a plan do either. A plan may not end while a customer of `must_go` could still be served from where the
-    truck stands; with `must_go_reserve` a single trip takes no optional customer that leaves too little room for the
-    must-go customers it still owes a visit.
-    """
+    `trips="single"` ends at the first return; with `"multi"` a second 0 at the depot ends the tour. Padding zeros
+    count. A plan may not end while a customer of `must_go` could still be served from the position of the truck. With
+    `must_go_reserve` a single trip serves no optional customer that leaves too little room for unserved must-go
+    customers."""
 
     limits: ClassVar[tuple[str, ...]] = ("capacity", "max_length")
     modes = {"trips": ("single", "multi"), "must_go_reserve": (True, False)}
-    length_weight: ClassVar[float]  # of an average leg against a customer: good tours skip about half of them
+    length_weight: ClassVar[float]  # chosen so that good tours skip about half of the customers
 
     @classmethod
     def _job(cls, data: Dataset) -> Job:
-        """What the customers hold and what the truck may do."""
+        """The amounts at the customers and the limits of the truck."""
         raise NotImplementedError
 
     @classmethod
-    def _judge(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
+    def _find_faults(cls, data: Dataset, plan: Ints, faults: Faults) -> Any:
         return drive(data, plan, faults, cls._job(data))
 
     @classmethod
     def _price(cls, data: Dataset, parts: Mapping[str, NDArray[Any]], weights: Mapping[str, float]) -> Floats:
-        """Without a weight of length it is that of the unit square, which is no price of a kilometre."""
+        """The default weight of length is scaled to the unit square; other places need their own."""
         if "length" not in weights and not data.in_unit_square():
             raise ConfigError(
                 "the weight 'length' is not given, and its default is for places in the unit square; "
@@ -56,7 +55,7 @@ class Collecting(BaseProblem):
 
 
 def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats, *names: str) -> Job:
-    """A job where the driver knows what everybody holds; `names` are the fields that may have said it."""
+    """A job with all weights known in advance; `names` are the fields that may hold them."""
     return Job(
         gain=gain,
         weight=weight,
@@ -72,7 +71,7 @@ def truck(data: Dataset, gain: Floats, weight: Floats, capacity: Floats, *names:
 
 
 def read_capacity(data: Dataset) -> Floats:
-    """What the truck holds (B,)."""
+    """The capacity of the truck (B,)."""
     return positive(data.scalar("capacity", "vehicle_cap", default=np.nan), "capacity")
 
 

@@ -1,7 +1,7 @@
-"""Reading what a checker is given: a dict of arrays or a TensorDict, numpy or torch, in either layout.
+"""Reads the dataset of a checker: a dict of arrays or a TensorDict, numpy or torch, in either layout.
 
-Layouts: the depot apart under `depot` with arrays over customers only, or arrays over
-all nodes with the depot as node 0. Torch is recognised by its methods and never imported.
+Layouts: a separate `depot` with arrays over customers only, or arrays over all nodes with the depot as node 0. Torch is
+recognised by its methods and never imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def is_torch(x: Any) -> bool:
 
 
 def to_numpy(x: Any, name: str = "pi") -> NDArray[Any]:
-    """What the caller calls `name`, as real numbers or bools."""
+    """The argument `name` as an array of numbers or bools."""
     try:
         array = np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
     except Exception as e:
@@ -38,17 +38,17 @@ def to_numpy(x: Any, name: str = "pi") -> NDArray[Any]:
 
 
 def like(x: Any, array: NDArray[Any]) -> Any:
-    """`array` as the kind that `x` is: torch in, torch out, on the same device."""
+    """`array` as the type of `x`: for torch a tensor on the same device."""
     return sys.modules["torch"].from_numpy(array).to(x.device) if is_torch(x) else array
 
 
 class Dataset:
-    """The instances behind B solutions, read and checked.
+    """The instances of B solutions, validated.
 
-    Solution row b stands on instance row `rows[b]`: the dataset's `instance_row`, else b itself, else the only
-    instance there is. `num_nodes` is the width N of the arrays, `n_nodes` (B,) the true count of each solution row's
-    instance. `overrides` (the limits of a call) hide the dataset's keys of the same name; `modes` are the
-    rules that the call chose.
+    Solution row b belongs to instance row `rows[b]`: the dataset's `instance_row`, else b itself, else the only
+    instance. `num_nodes` is the width N of the arrays, `n_nodes` (B,) the true count of each solution row's
+    instance. `overrides` (the limits of a call) replace keys of the dataset; `modes` are the rules that the
+    call chose.
     """
 
     def __init__(
@@ -89,15 +89,15 @@ class Dataset:
         self.n_nodes = nodes.astype(np.int64)
 
     def find(self, *names: str) -> NDArray[Any] | None:
-        """The first of these keys that the dataset has, as numpy; a field of width 0 is a world's way to have none."""
+        """The first of these keys that the dataset has, as numpy; fields of width 0 count as absent."""
         found = (to_numpy(self._data[name], name) for name in names if self._data.get(name) is not None)
         return next((value for value in found if 0 not in value.shape[1:]), None)
 
     def keeper(self, *names: str) -> Callable[[Floats], Floats]:
-        """How a running sum of this field is kept from stop to stop.
+        """The rounding of a running sum of this field after each stop.
 
-        The worlds keep theirs in float32, so on float32 data a plan on the very edge of a limit is judged with the same
-        rounding; other data are summed as exactly as float64 can.
+        The worlds sum in float32. On float32 data the checker rounds alike, so that plans on the edge of a limit get
+        the same result. Other data are summed in float64.
         """
         value = self.find(*names)
         if value is None or value.dtype != np.float32:
@@ -115,7 +115,7 @@ class Dataset:
         return flat[self.rows]
 
     def per_node(self, *names: str, default: float | None = None) -> Floats:
-        """A value >= 0 for each node of each solution row (B, N), 0 at the depot, which the dataset may leave out."""
+        """A value >= 0 for each node of each solution row (B, N), 0 at the depot; the dataset may omit the depot."""
         value = self.find(*names)
         if value is None and default is None:
             raise ShapeError(f"the dataset lacks `{names[0]}`{did_you_mean(names[0], self._data)}")
@@ -132,7 +132,7 @@ class Dataset:
         return value[self.rows]
 
     def flags(self, *names: str) -> Bools | None:
-        """A yes or no for each node of each solution row (B, N), no for padding; None if the dataset has none."""
+        """A flag for each node of each solution row (B, N), False for padding; None if the dataset has none."""
         if self.find(*names) is None:
             return None
         value = self.per_node(*names)
@@ -150,7 +150,7 @@ class Dataset:
         if value.shape not in (full, (*full[:2], full[2] - 1)):
             raise ShapeError(f"{name} has shape {value.shape}, expected {full}, or one column less: customers only")
         refuse(~(np.isfinite(value) & (value >= 0)), name, value, "must be finite and >= 0")
-        # Begins at 1 where the depot has a column, else at 0. Its value is dropped: noise has one there too.
+        # Starts at 1 if the depot has a column, else at 0. The value of the depot is ignored; noise has one too.
         customers = value[:, :, value.shape[2] - self.num_nodes + 1 :]
 
         def of(day: int) -> Floats:
@@ -159,9 +159,9 @@ class Dataset:
         return of
 
     def windows(self) -> tuple[Floats, Floats] | None:
-        """When service may start, from and to (B, N): `time_windows`, or `start_time` and `end_time`; None without.
+        """The earliest and latest start of service (B, N), from `time_windows` or `start_time` and `end_time`, or None.
 
-        A dataset that leaves the depot out has one that never closes.
+        If the dataset omits the depot, the depot never closes.
         """
         both = self.find("time_windows")
         if both is not None and (both.ndim != 3 or both.shape[2] != 2):
@@ -184,13 +184,12 @@ class Dataset:
         return opens[self.rows], closes[self.rows]
 
     def exists(self) -> Bools:
-        """Which nodes are no padding (B, N)."""
+        """True at nodes that are no padding (B, N)."""
         real: Bools = np.arange(self.num_nodes) < self.n_nodes[:, None]
         return real
 
     def in_unit_square(self) -> bool:
-        """Whether lengths are about as long as between places in the unit square: no way on a matrix, and no place off
-        the depot, is farther than 2."""
+        """Whether lengths fit the unit square: no distance of a matrix, and none of a place to the depot, exceeds 2."""
         if self.metric == "matrix":
             assert self.dist is not None
             return bool((self.dist <= 2).all())
@@ -236,7 +235,7 @@ class Dataset:
             raise ShapeError(f"locs has shape {locs.shape}, expected (instances, nodes, 2)")
         if depot is not None:
             if depot.shape != (len(locs), 2):
-                raise ShapeError(f"depot has shape {depot.shape}, expected {(len(locs), 2)} beside locs {locs.shape}")
+                raise ShapeError(f"depot has shape {depot.shape}, expected {(len(locs), 2)} with locs {locs.shape}")
             locs = np.concatenate([depot[:, None], locs], axis=1)
         locs = locs.astype(np.float64)
         refuse(~np.isfinite(locs).all(axis=2), "locs", locs, "must be finite")
@@ -271,7 +270,7 @@ class Dataset:
 
 
 def _with_hidden(dataset: Any) -> dict[str, Any]:
-    """The fields of a dataset; those nested under `hidden`, which agents do not see, stand beside the others."""
+    """The fields of a dataset, including those nested under `hidden`."""
     fields = _items("the dataset", dataset)
     hidden = fields.pop("hidden", None)
     return fields if hidden is None else _items("hidden", hidden) | fields
@@ -284,7 +283,7 @@ def _items(what: str, fields: Any) -> dict[str, Any]:
 
 
 def refuse(wrong: Bools, field: str, value: NDArray[Any], rule: str) -> None:
-    """Names the first value that is wrong."""
+    """Raises BadInstance for the first wrong value."""
     if wrong.any():
         q, *where = (int(k) for k in np.argwhere(wrong)[0])
         raise BadInstance(f"instance {q}: {field}{where} is {value[(q, *where)].tolist()}, {rule}")

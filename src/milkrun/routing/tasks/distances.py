@@ -1,8 +1,7 @@
-"""How far it is from a to b, for the checkers alone.
+"""Distances for the checkers.
 
-The worlds have their own distance code; this one is written from the same rule and
-shares nothing with it, so that a mistake on either side shows. Everything is float64.
-"""
+The worlds have their own distance code. This one follows the same rules but shares no code with it, so that a mistake
+on either side shows. Everything is float64."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 def distance(a: Any, b: Any, metric: str = "euclid") -> Floats:
-    """From points `a` to points `b`, arrays (..., 2) that broadcast; `trunc1` answers in tenths, `haversine` in km."""
+    """Distances from points `a` to `b`, arrays (..., 2) that broadcast; `trunc1` is in tenths, `haversine` in km."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if metric == "haversine":
         return _haversine(a, b)
@@ -43,7 +42,7 @@ def distance(a: Any, b: Any, metric: str = "euclid") -> Floats:
 
 
 def distance_matrix(locs: Any, metric: str = "euclid") -> Floats:
-    """All distances between points `locs` (..., N, 2), as (..., N, N): row from, column to."""
+    """All distances between points `locs` (..., N, 2) as (..., N, N), from row to column."""
     xy = np.asarray(locs, np.float64)
     return distance(xy[..., :, None, :], xy[..., None, :, :], metric)
 

@@ -1,8 +1,8 @@
-"""A plan driven action by action, for all rows of a batch at once: what it collects, how far it goes, what it breaks.
+"""Replays plans action by action, for all rows of a batch at once: amounts, lengths and broken rules.
 
-The one reading, for the checkers, of how a truck that chooses its customers moves: it leaves the depot, fills up, comes
-home, and with several trips leaves again until the depot is named at the depot. What a customer really holds may exceed
-what was expected; then the truck is too full, the service fails and the recourse rule applies.
+The checkers' model of a truck that chooses its customers: it leaves the depot, loads, returns, and with several trips
+leaves again until a second 0 at the depot. The real amount at a customer may exceed the expected one; if it does not
+fit, the service fails and the recourse rule applies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milkrun.routing.tasks.distances import Floats
 
 @dataclass
 class Windows:
-    """When service may start at each node (B, N), how long it takes, and how fast the truck is (B,)."""
+    """The window of the start of service and its duration at each node (B, N), and the speed of the truck (B,)."""
 
     opens: Floats
     closes: Floats
@@ -29,11 +29,11 @@ class Windows:
 
 @dataclass
 class Job:
-    """What the customers hold and what the truck may do. Arrays over nodes are (B, N), over rows (B,)."""
+    """The amounts at the customers and the limits of the truck. Arrays over nodes are (B, N), over rows (B,)."""
 
-    gain: Floats  # what a service earns
-    weight: Floats  # what it really loads
-    expected: Floats  # what the driver knows of `weight`; a failure teaches it
+    gain: Floats  # collected by a service
+    weight: Floats  # really loaded by a service
+    expected: Floats  # the known part of `weight`; a failure reveals the real value
     capacity: Floats
     max_length: Floats
     single: bool
@@ -41,14 +41,14 @@ class Job:
     must_go: Bools | None = None
     reserve: bool = False
     windows: Windows | None = None
-    keep_load: Callable[[Floats], Floats] = lambda x: x  # how sums are rounded from stop to stop
+    keep_load: Callable[[Floats], Floats] = lambda x: x  # rounding of running sums after each stop
     keep_way: Callable[[Floats], Floats] = lambda x: x
-    where: str = ""  # begins every sentence on a fault
+    where: str = ""  # prefix of every fault
 
 
 @dataclass
 class Journey:
-    """What came of it. A row that breaks a rule stops there."""
+    """The result. A row that breaks a rule stops there."""
 
     collected: Floats
     length: Floats
@@ -57,33 +57,33 @@ class Journey:
     stops: list[Ints] = field(default_factory=list)  # columns (B,) of nodes in the order driven, -1 where none
 
     def nodes(self) -> Ints:
-        """The nodes driven to, returns included, (B, M) padded with 0."""
+        """The nodes visited, returns included, (B, M) padded with 0."""
         stops = np.stack(self.stops, axis=1)
         keep = stops >= 0
         nodes = np.zeros((len(stops), int(keep.sum(axis=1).max(initial=0))), np.int64)
-        # The running count of kept stops is the place of each one in its row.
+        # The running count of kept stops is the column of each in its row.
         nodes[np.nonzero(keep)[0], (np.cumsum(keep, axis=1) - 1)[keep]] = stops[keep]
         return nodes
 
 
 @dataclass
 class Truck:
-    """Where each row's truck is, what it carries, and what its trip took so far; all (B,). Trips count from 1."""
+    """The position, load and trip so far of each row's truck; all (B,). Trips count from 1."""
 
     here: Ints
     trip: Ints
     load: Floats
     length: Floats  # rounded only when another customer follows, as is the clock
     clock: Floats
-    owed: Floats  # what must-go customers still to come need of the truck, if room is kept for them
+    owed: Floats  # the room reserved for unserved must-go customers
 
 
 def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
-    """Follow `plan` (B, L) until every row has ended, with zeros after its last column."""
+    """Replays `plan` (B, L), followed by zeros, until every row has ended."""
     batch = len(plan)
     row = np.arange(batch)
-    # Two zeros follow the last customer: the first brings the truck home, the second, at the depot, ends a tour of
-    # several trips. Further zeros of the plan would do nothing.
+    # Two zeros follow the last customer: the first is the return, the second, at the depot, ends a tour of several
+    # trips. Further zeros have no effect.
     used = np.flatnonzero((plan != 0).any(axis=0))
     nodes = np.pad(plan[:, : used[-1] + 1 if len(used) else 0], ((0, 0), (1, 2)))
     legs = data.legs(nodes)
@@ -94,12 +94,12 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
     ended = ~faults.valid
     for k in range(legs.shape[1]):
         a = np.ascontiguousarray(nodes[:, k + 1])
-        faults.blame(ended & (a > 0), lambda c: f"{job.where}customer {c} follows the end of the tour", a)
+        faults.add_rows(ended & (a > 0), lambda c: f"{job.where}customer {c} follows the end of the tour", a)
         away = truck.here != 0
         finish = ~ended & (a == 0) & (job.single | ~away)
-        _judge_finish(data, faults, job, journey.visited, finish, truck)
+        _check_finish(data, faults, job, journey.visited, finish, truck)
         truck.trip = truck.trip + (~ended & (a > 0) & ~away)
-        _judge_customer(faults, job, journey.visited, ~ended & (a > 0), a, truck)
+        _check_customer(faults, job, journey.visited, ~ended & (a > 0), a, truck)
         ended |= ~faults.valid
         serve, home = ~ended & (a > 0), ~ended & (a == 0)
         # As the world's mask: the trip so far in float32, plus the leg to a customer, plus the way home. So the sum
@@ -110,7 +110,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         if len(f := np.flatnonzero((truck.here != nodes[:, k]) & ~ended)):  # after a forced return
             leg[f] = data.between(truck.here[f], a[f], at=f)
         if job.windows is not None:
-            clock = _judge_time(faults, job.windows, a, ~ended, clock + leg / job.windows.speed)
+            clock = _check_time(faults, job.windows, a, ~ended, clock + leg / job.windows.speed)
         real = job.weight[row, a]
         fails = serve & ~fits(truck.load + real, job.capacity)
         back, again = np.zeros(batch), np.zeros(batch)
@@ -119,7 +119,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
             if job.round_trip:
                 again[f] = data.between(np.zeros_like(f), a[f], at=f)
         closed = so_far + leg + back
-        faults.blame(
+        faults.add_rows(
             (fails | (home & away)) & ~fits(closed, job.max_length),
             lambda t, x, m: f"{job.where}trip {t} is {x:.10g} long, max_length {m:.10g}",
             *(truck.trip, closed, job.max_length),
@@ -133,7 +133,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
         journey.stops.append(np.where(serve | (home & away), a, -1))
         if fails.any():
             journey.stops += [np.where(fails, 0, -1), np.where(fails & served, a, -1)]
-            # Known from now on. Where the driver knows everything, `expected` is `weight` itself, and nothing fails.
+            # Known from now on. If all weights are known, `expected` is `weight` itself, and nothing fails.
             job.expected[row[fails], a[fails]] = real[fails]
         truck = Truck(
             here=np.where(served, a, 0),
@@ -148,7 +148,7 @@ def drive(data: Dataset, plan: Ints, faults: Faults, job: Job) -> Journey:
 
 
 def _needs(data: Dataset, job: Job) -> Floats:
-    """The room (B, N) to be kept for each must-go customer; none for those that no trip of their own could reach."""
+    """The room (B, N) to reserve for each must-go customer; none for those out of reach of every trip."""
     if job.must_go is None or not (job.single and job.reserve):
         return np.zeros_like(job.expected)
     j = np.arange(data.num_nodes)[None]
@@ -156,18 +156,18 @@ def _needs(data: Dataset, job: Job) -> Floats:
     return np.where(job.must_go & fits(alone, job.max_length[:, None]), job.expected, 0.0)
 
 
-def _judge_customer(faults: Faults, job: Job, visited: Bools, serve: Bools, a: Ints, truck: Truck) -> None:
-    """A customer is new and, as far as the driver knows, fits; an optional one leaves the room that is owed."""
+def _check_customer(faults: Faults, job: Job, visited: Bools, serve: Bools, a: Ints, truck: Truck) -> None:
+    """A customer is unvisited and its known weight fits; an optional one leaves the reserve free."""
     row = np.arange(len(a))
     load = truck.load + job.expected[row, a]
-    faults.blame(serve & visited[row, a], lambda c: f"{job.where}customer {c} is visited twice", a)
-    faults.blame(
+    faults.add_rows(serve & visited[row, a], lambda c: f"{job.where}customer {c} is visited twice", a)
+    faults.add_rows(
         serve & ~fits(load, job.capacity),
         lambda t, x, q: f"{job.where}trip {t} carries {x:.10g}, capacity {q:.10g}",
         *(truck.trip, load, job.capacity),
     )
     if job.must_go is not None:
-        faults.blame(
+        faults.add_rows(
             serve & ~job.must_go[row, a] & ~fits(load + truck.owed, job.capacity),
             lambda c, x, w, q: (
                 f"{job.where}with optional customer {c} trip 1 carries {x:.10g}, capacity {q:.10g}, "
@@ -177,8 +177,8 @@ def _judge_customer(faults: Faults, job: Job, visited: Bools, serve: Bools, a: I
         )
 
 
-def _judge_finish(data: Dataset, faults: Faults, job: Job, visited: Bools, finish: Bools, truck: Truck) -> None:
-    """Nobody may finish while a must-go customer could still be served from where the truck stands."""
+def _check_finish(data: Dataset, faults: Faults, job: Job, visited: Bools, finish: Bools, truck: Truck) -> None:
+    """A tour may not end while a must-go customer could still be served from the position of the truck."""
     if job.must_go is None:
         return
     left = job.must_go & ~visited
@@ -196,13 +196,13 @@ def _judge_finish(data: Dataset, faults: Faults, job: Job, visited: Bools, finis
         could &= fits(arrive, w.closes[b]) & fits(leave + back / w.speed[b, None], w.closes[b, :1])
     wrong, missed = np.zeros(len(visited), np.bool_), np.zeros(len(visited), np.int64)
     wrong[b], missed[b] = could.any(axis=1), could.argmax(axis=1)
-    faults.blame(wrong, lambda i: f"{job.where}must-go customer {i} is left out, though it could be served", missed)
+    faults.add_rows(wrong, lambda i: f"{job.where}must-go customer {i} is left out, though it could be served", missed)
 
 
-def _judge_time(faults: Faults, w: Windows, a: Ints, drives: Bools, arrive: Floats) -> Floats:
-    """When each truck is ready to leave node `a`; no service may start, and no truck come home, after closing."""
+def _check_time(faults: Faults, w: Windows, a: Ints, drives: Bools, arrive: Floats) -> Floats:
+    """The time at which each truck can leave node `a`; service and returns after closing are faults."""
     row = np.arange(len(a))
-    faults.blame(
+    faults.add_rows(
         drives & ~fits(arrive, w.closes[row, a]),
         lambda i, t, x: f"{f'customer {i}' if i else 'the depot'} is reached at {t:.10g}, closed since {x:.10g}",
         *(a, arrive, w.closes[row, a]),

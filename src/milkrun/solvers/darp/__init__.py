@@ -1,4 +1,4 @@
-"""Solvers of the dial-a-ride problem: one function a method (`methods`), over what the other files build."""
+"""Solvers of the dial-a-ride problem; `methods` has one function for each method."""
 
 from milkrun.solvers.darp.methods import (
     DARPPlan,
@@ -6,7 +6,7 @@ from milkrun.solvers.darp.methods import (
     improve,
     insertion,
     insertion_batch,
-    judged,
+    price_routes,
     solve_exact,
     solve_ortools,
 )
@@ -17,7 +17,7 @@ __all__ = [
     "improve",
     "insertion",
     "insertion_batch",
-    "judged",
+    "price_routes",
     "solve_exact",
     "solve_ortools",
 ]

@@ -1,8 +1,7 @@
-"""Insertion for the dial-a-ride problem, compiled over rows: each request goes where it lengthens a route least.
+"""Insertion for the dial-a-ride problem, compiled over rows: each request goes to its cheapest place.
 
-By `cheapest` the cheapest of all open requests goes first; by `deadline` the one that must be met soonest. A place that
-was found stands until its route changes, so after each insertion only one route is searched again.
-"""
+The order `cheapest` inserts the cheapest open request first, `deadline` the one with the earliest deadline. A place
+stays valid until its route changes, so only one route is searched again after each insertion."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from numpy.typing import NDArray
 from milkrun.core.errors import ConfigError
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry, chunks_for
 from milkrun.solvers.darp.places import SIZES, TIE, WORK, find_place, place, prepare
 
 ORDERS = ("cheapest", "deadline")
 CHEAPEST, DEADLINE = range(2)
-LAYOUT = Layout(WORK, SIZES)
+LAYOUT = RecordLayout(WORK, SIZES)
 PARALLEL_FROM = 16  # rows: an insertion takes a tenth of a millisecond or more
 
 Routes = list[list[int]]
@@ -36,23 +35,23 @@ def insert_rows(
         raise ConfigError(f"order={order!r}: allowed are {' and '.join(map(repr, ORDERS))}")
     batch = len(fields["demand"])
     chunks = chunks_for(batch, PARALLEL_FROM, threads)
-    table, kept = lay_out(LAYOUT, fields, speed, max_onboard, chunks)
+    table, kept = allocate(LAYOUT, fields, speed, max_onboard, chunks)
     _entry().run((table.ctypes.data, ORDERS.index(order)), batch, chunks)
     return [routes_of(kept, b) for b in range(batch)]
 
 
-def lay_out(
-    layout: Layout, fields: Mapping[str, Any], speed: float, max_onboard: int | None, chunks: int
+def allocate(
+    layout: RecordLayout, fields: Mapping[str, Any], speed: float, max_onboard: int | None, chunks: int
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-    """The table of a batch, and the arrays behind it, which must live as long as it is used."""
+    """The table of a batch and its arrays, which must outlive the table."""
     if not 0 < speed < np.inf:
         raise ConfigError(f"speed is {speed}, must be finite and > 0")
     batch, nodes = np.shape(fields["demand"])
     requests, vehicles = nodes // 2, np.shape(fields["capacity"])[1]
     matrix = np.size(fields["dist"]) > 0 if fields.get("dist") is not None else False
     aboard = min(requests, int(np.max(fields["capacity"])), requests if max_onboard is None else max_onboard)
-    # P: one place more than may be aboard, since `extend` writes a rider down before `trace` finds one too many. A
-    # request has one rider at least, so there are never more aboard than seats.
+    # P: one more than the limit aboard, since `extend` adds a request before `trace` checks the limit. Each request has
+    # at least one rider, so seats bound the requests aboard.
     sizes = {
         "N": nodes,
         "R": requests,
@@ -69,13 +68,13 @@ def lay_out(
 
 
 def routes_of(kept: Mapping[str, NDArray[Any]], b: int) -> Routes:
-    """The routes that a kernel has written for row b."""
+    """The routes written by a kernel for row b."""
     return [plan[:n].tolist() for plan, n in zip(kept["plan"][b], kept["visits"][b], strict=True)]
 
 
 @kernel
 def insert_row(w, b, order):
-    """One row from the empty plan."""
+    """Solves one row from the empty plan."""
     prepare(w, b)
     if order == CHEAPEST:
         insert_by_cost(w, b)
@@ -86,7 +85,7 @@ def insert_row(w, b, order):
 
 @kernel
 def insert_by_cost(w, b):
-    """The cheapest open request at its place, until none fits; of equals the first, by request, then vehicle."""
+    """Inserts the cheapest open request until none fits; ties go to the lower request, then vehicle."""
     requests = w.n_nodes[b] // 2
     for r in range(requests):
         for v in range(w.V):
@@ -108,13 +107,13 @@ def insert_by_cost(w, b):
 
 @kernel
 def insert_by_deadline(w, b):
-    """The request whose pickup must be soonest at its cheapest place, or left out; then the next."""
+    """Inserts requests by the deadline of their pickup at the cheapest place, or skips them."""
     requests = w.n_nodes[b] // 2
     for r in range(requests):
         p, d = 2 * r + 1, 2 * r + 2
         w.key[r] = min(w.time_windows[b, p], w.time_windows[b, d] - w.tau[p, d])
         k = r
-        # insertion sort, stable: of equal deadlines the lower request first
+        # stable insertion sort: ties keep the lower request first
         while k > 0 and w.key[w.order[k - 1]] > w.key[r]:
             w.order[k] = w.order[k - 1]
             k -= 1
@@ -132,7 +131,7 @@ def insert_by_deadline(w, b):
 
 @kernel
 def write(w, b):
-    """The routes as they are become the answer of row b."""
+    """Writes the routes as the result of row b."""
     for v in range(w.V):
         w.visits[b, v] = w.stops[v]
         for k in range(w.stops[v]):

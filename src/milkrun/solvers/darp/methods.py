@@ -1,8 +1,7 @@
 """The solvers of the dial-a-ride problem, a function each: insertion, large neighbourhood search, OR-Tools, all plans.
 
-Routes are lists of node numbers, one a vehicle, the depot left out: request r is picked up at node 2r+1 and set down at
-node 2r+2. Whatever a solver thinks of its routes, cost and distance are those of the checker. None needs a world.
-"""
+Routes are lists of node numbers without the depot, one for each vehicle: request r is picked up at node 2r+1 and
+dropped off at node 2r+2. Cost and distance always come from the checker. No solver needs a world."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ __all__ = [
     "improve",
     "insertion",
     "insertion_batch",
-    "judged",
+    "price_routes",
     "solve_exact",
     "solve_ortools",
 ]
@@ -35,33 +34,32 @@ MOST_REQUESTS = 3  # of solve_exact; 90 orders of three requests, 2520 of four
 
 @dataclass(frozen=True)
 class DARPPlan:
-    """Routes and what the checker says of them."""
+    """Routes with the figures of the checker."""
 
     routes: Routes
-    """node numbers, one list a vehicle"""
+    """node numbers, one list for each vehicle"""
     cost: float
-    """distance plus the penalty of every node that nobody visited"""
+    """distance plus the penalty of every unvisited node"""
     distance: float
     unserved: int
-    """requests that nobody serves"""
+    """requests not served"""
 
 
 def insertion(instance: DARPInstance, order: str = "cheapest", speed: float = 1.0) -> Routes:
-    """Routes made by putting one request after the other where it lengthens a route least, the rest left out.
+    """Routes by successive insertion of requests at their cheapest places; requests that do not fit are left out.
 
-    `cheapest`: of all open requests the one that costs least goes first, until none fits. `deadline`: the one whose
-    pickup must be soonest goes first, and is left out if it fits nowhere.
+    `cheapest` inserts the cheapest open request first, `deadline` the one with the earliest deadline of its pickup.
     """
     return construct.insert_rows(instance.fields(), order, speed)[0]
 
 
 def insertion_batch(world: Any, order: str = "deadline", threads: int | None = None) -> list[Routes]:
-    """The routes of `insertion` for every row of a world of rule `classic`, in its fleet and with its speed.
+    """The routes of `insertion` for every row of a world of rule `classic`, with its fleet and speed.
 
-    Rows that play one instance get the same routes. `threads` as everywhere: by default all for a big batch.
+    Rows with the same instance get the same routes. `threads` is by default all for a large batch.
     """
     if not hasattr(world, "window_open"):
-        raise ConfigError(f"{type(world).__name__} has no service windows: insertion_batch takes rule 'classic' only")
+        raise ConfigError(f"{type(world).__name__} has no service windows: insertion_batch needs the rule 'classic'")
     rows = np.asarray(world.instance_row, np.int64)
     played, where = np.unique(rows, return_inverse=True)
     names = (
@@ -94,7 +92,7 @@ def improve(
 ) -> DARPPlan:
     """The best plan of a large neighbourhood search from `routes` on, by default from `best_insertion`.
 
-    Never worse than its start. With `iterations` the answer depends on the seed alone and `seconds` has no effect.
+    Never worse than its start. With `iterations` the result depends on the seed only and `seconds` has no effect.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds is {seconds}, must be > 0")
@@ -103,10 +101,10 @@ def improve(
     if not 0 <= seed < 2**63:
         raise ConfigError(f"seed is {seed}, must be within 0..2**63-1")
     rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    start = best_insertion(instance, **rules) if routes is None else judged(instance, routes, **rules)
-    # a request that nobody serves is two nodes that nobody visits
+    start = best_insertion(instance, **rules) if routes is None else price_routes(instance, routes, **rules)
+    # an unserved request is two unvisited nodes
     found = search.search(instance, start.routes, seconds, seed, iterations, speed, 2 * penalty_unvisited)
-    return _better(start, judged(instance, found, **rules))
+    return _better(start, price_routes(instance, found, **rules))
 
 
 def solve_ortools(
@@ -118,10 +116,10 @@ def solve_ortools(
     speed: float = 1.0,
     iterations: int | None = None,
 ) -> DARPPlan:
-    """The plan of OR-Tools' guided local search in whole numbers, `scale` to a unit; needs the extra `solvers`.
+    """The plan of OR-Tools' guided local search in whole numbers, `scale` for a unit; needs the extra `solvers`.
 
-    It starts from `best_insertion` and never returns worse; without `warm_start` from OR-Tools' own
-    first solution. `iterations` are solutions tried; with them `seconds` has no effect.
+    It starts from `best_insertion` and is never worse; without `warm_start` it starts from OR-Tools' first solution.
+    `iterations` limits the solutions tried; `seconds` then has no effect.
     """
     if not seconds > 0:
         raise ConfigError(f"seconds is {seconds}, must be > 0")
@@ -130,14 +128,14 @@ def solve_ortools(
     if iterations is not None and iterations < 1:
         raise ConfigError(f"iterations is {iterations}, must be at least 1, or None")
     rules: dict[str, Any] = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    start = best_insertion(instance, **rules) if warm_start else judged(instance, [], **rules)
+    start = best_insertion(instance, **rules) if warm_start else price_routes(instance, [], **rules)
     model = ortools.Model(instance, scale, penalty_unvisited, speed)
     found = model.search(seconds, start.routes if warm_start else None, iterations)
-    return start if found is None else _better(start, judged(instance, found, **rules))
+    return start if found is None else _better(start, price_routes(instance, found, **rules))
 
 
 def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, speed: float = 1.0) -> DARPPlan:
-    """The cheapest of all plans of at most three requests: every choice of whom to serve, by whom, in which order."""
+    """The cheapest of all plans of at most three requests: every choice of requests, vehicles and orders."""
     if instance.num_requests > MOST_REQUESTS:
         raise ConfigError(
             f"{instance.name} has {instance.num_requests} requests, solve_exact tries all plans of at most "
@@ -149,8 +147,8 @@ def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, spe
     shortest = {seats: {g: _shortest(instance, g, seats, speed) for g in groups} for seats in set(fleet)}
     plans: dict[frozenset[int], tuple[float, Routes]] = {frozenset(): (0.0, [])}
     for seats in fleet:
-        # by vehicle, and of each set of requests served so far only the shortest routes: what follows depends on the
-        # set alone
+        # vehicle by vehicle, with only the shortest routes for each set of served requests, since the rest depends on
+        # the set only
         longer: dict[frozenset[int], tuple[float, Routes]] = {}
         for served, (way, routes) in plans.items():
             for group, found in shortest[seats].items():
@@ -161,13 +159,13 @@ def solve_exact(instance: DARPInstance, *, penalty_unvisited: float = 100.0, spe
                     longer[served | group] = (total, [*routes, found[1]])
         plans = longer
     rules = {"speed": speed, "penalty_unvisited": penalty_unvisited}
-    return min((judged(instance, routes, **rules) for _, routes in plans.values()), key=lambda plan: plan.cost)
+    return min((price_routes(instance, routes, **rules) for _, routes in plans.values()), key=lambda plan: plan.cost)
 
 
-def judged(
+def price_routes(
     instance: DARPInstance, routes: Sequence[Sequence[int]], *, penalty_unvisited: float = 100.0, speed: float = 1.0
 ) -> DARPPlan:
-    """Routes as a plan with the checker's numbers, one list a vehicle; `BadSolution` if they break a rule."""
+    """Routes as a plan with the checker's numbers, one list for each vehicle; `BadSolution` if they break a rule."""
     filled = [[int(node) for node in route] for route in routes]
     filled += [[] for _ in range(instance.num_agents - len(filled))]
     report = DARPProblem.check(instance, filled, speed=speed, penalty_unvisited=penalty_unvisited)
@@ -179,9 +177,9 @@ def judged(
 def best_insertion(
     instance: DARPInstance, orders: Sequence[str] = ORDERS, *, penalty_unvisited: float = 100.0, speed: float = 1.0
 ) -> DARPPlan:
-    """The cheapest of the insertions by these orders, or nobody served where that is cheaper still."""
+    """The cheapest of the insertions by these orders, or the empty plan if that is cheaper."""
     routes = [*(insertion(instance, order, speed) for order in orders), []]
-    plans = [judged(instance, plan, speed=speed, penalty_unvisited=penalty_unvisited) for plan in routes]
+    plans = [price_routes(instance, plan, speed=speed, penalty_unvisited=penalty_unvisited) for plan in routes]
     return min(plans, key=lambda plan: plan.cost)
 
 
@@ -206,7 +204,7 @@ def _shortest(
 def _orders(
     instance: DARPInstance, waiting: list[int], aboard: list[int], load: int, seats: int
 ) -> Iterator[list[int]]:
-    """All ways to pick up those waiting and set down all, with room for everybody."""
+    """All feasible orders of the pickups of `waiting` and all dropoffs, within the seats."""
     if not waiting and not aboard:
         yield []
     for r in waiting:

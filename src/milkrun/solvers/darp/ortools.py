@@ -1,7 +1,7 @@
-"""The dial-a-ride problem as OR-Tools' routing library states it, in whole numbers.
+"""The dial-a-ride problem as a model of OR-Tools' routing library, in whole numbers.
 
-Travel and limits are rounded so that no limit is broken by rounding: what is feasible there is feasible here, and only
-a plan that uses a limit to the last unit is lost.
+Travel times and limits are rounded safely: a plan that is feasible there is feasible here. Only plans that use a limit
+to the last unit are lost.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MOST = 2.0**53
 
 
 class Model:
-    """An instance with a clock, a load and a price for every node left out; searched once."""
+    """A model with time, load and a penalty for every unvisited node; it is searched once."""
 
     def __init__(self, instance: DARPInstance, scale: int, penalty_unvisited: float, speed: float) -> None:
         try:
@@ -33,12 +33,12 @@ class Model:
         largest = scale * max(float(instance.distances().max()), float(day), penalty_unvisited)
         if largest > MOST:
             raise ConfigError(
-                f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only {MOST:g} are "
-                "counted exactly: take a smaller one"
+                f"{instance.name}: at scale={scale} numbers reach {largest:g}, but only up to {MOST:g} "
+                "are exact: use a smaller scale"
             )
         self.manager = pywrapcp.RoutingIndexManager(len(instance.locs), instance.num_agents, 0)
         self.routing = pywrapcp.RoutingModel(self.manager)
-        # costs are rounded to the nearest: only limits must be on the safe side
+        # costs are rounded to the nearest; only limits must be safe
         legs = np.rint(scale * instance.distances()).astype(np.int64)
         leg = self.routing.RegisterTransitMatrix(legs.tolist())
         self.routing.SetArcCostEvaluatorOfAllVehicles(leg)
@@ -53,7 +53,7 @@ class Model:
         instance, routing, index = self.instance, self.routing, self.manager.NodeToIndex
         day = int(_down(self.scale * (instance.time_windows[0] - instance.window_open[0])))
         tau = self.scale * (instance.distances() / speed + instance.service_time[:, None])
-        tau = _up(np.minimum(tau, day + 1))  # what takes longer than the day is not driven, however long it takes
+        tau = _up(np.minimum(tau, day + 1))  # longer legs are infeasible anyway
         # day + 1 and -1 are outside the day, so a window that misses it stays empty: opens > closes
         opens = _up(np.clip(self.scale * (instance.window_open - instance.window_open[0]), 0, day + 1))
         closes = _down(np.clip(self.scale * (instance.time_windows - instance.window_open[0]), -1, day))
@@ -66,7 +66,7 @@ class Model:
         for r in range(instance.num_requests):
             p, d = index(2 * r + 1), index(2 * r + 2)
             if any(opens[j] > closes[j] for j in (2 * r + 1, 2 * r + 2)):
-                # an empty range would fail the model as a whole, not this request alone
+                # an empty range would make the whole model infeasible, not only this request
                 solver.Add(routing.ActiveVar(p) == 0)
             else:
                 for j, node in ((2 * r + 1, p), (2 * r + 2, d)):
@@ -76,11 +76,11 @@ class Model:
             solver.Add(clock.CumulVar(p) <= clock.CumulVar(d))
             ride = int(_down(np.minimum(self.scale * rides[r], day)))
             solver.Add(clock.CumulVar(d) - clock.CumulVar(p) <= ride)
-            # The same once more, where insertion and local search ask before they propagate: five times faster.
+            # The same limit for insertion and local search, which test it before propagation: five times faster.
             clock.SetPickupToDeliveryLimitFunctionForPair(lambda _pickup, _dropoff, ride=ride: ride, r)
 
     def search(self, seconds: float, start: Routes | None, solutions: int | None = None) -> Routes | None:
-        """Routes by guided local search from a start, or from cheapest insertion where it has none; None: no luck."""
+        """Routes by guided local search from a start, or from cheapest insertion; None if none was found."""
         search = self._parameters()
         search.first_solution_strategy = self._enums.FirstSolutionStrategy.PARALLEL_CHEAPEST_INSERTION
         search.local_search_metaheuristic = self._enums.LocalSearchMetaheuristic.GUIDED_LOCAL_SEARCH
@@ -103,7 +103,7 @@ class Model:
 
 
 def _up(x: Any) -> Any:
-    # Rounded first: 100 * 1.1 is 110.00000000000001, and shall stay 110.
+    # Rounded first: 100 * 1.1 is 110.00000000000001 and must stay 110.
     return np.ceil(np.round(x, 6)).astype(np.int64)
 
 

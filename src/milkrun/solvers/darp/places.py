@@ -1,8 +1,7 @@
-"""Routes of the dial-a-ride problem under construction: what is kept of them, and where one more request fits best.
+"""Routes of the dial-a-ride problem under construction, and the best place for a further request.
 
-A route stands as the nodes a vehicle visits. Of every beginning of it the exact summary of all schedules that are still
-possible is kept, so that a place for a request is judged from there on, by the world's own `extend`.
-"""
+A route is the list of nodes of a vehicle. For every prefix the exact summary of its schedules is stored, so that a
+place is tested from there on, with `extend` of the world."""
 
 from __future__ import annotations
 
@@ -15,16 +14,16 @@ from milkrun.routing.darp.schedule import extend
 from milkrun.routing.darp.travel import distance
 
 TIE = 1e-9
-"""A place is better if it is shorter by more than this, so that equals are settled by their order, not by rounding."""
-SURE = 1.01 * windows.TIME_EPS  # exceeded by this a limit is broken however sums are rounded
-BASE, TRIAL = range(2)  # the two summaries under work
+"""A place must be shorter by more than this, so that ties are broken by order, not by rounding."""
+SURE = 1.01 * windows.TIME_EPS  # an excess beyond rounding errors
+BASE, TRIAL = range(2)  # levels of the two working summaries
 
 WORK = named(
     {
         "speed": constant(float64),
         "max_onboard": constant(int64, doc="requests aboard at once"),
         "locs": instance(float32, "L", 2),
-        "dist": instance(float64, "M", "M", doc="empty where the coordinates say it"),
+        "dist": instance(float64, "M", "M", doc="empty if coordinates are used"),
         "n_nodes": instance(int32),
         "demand": instance(int64, "N"),
         "capacity": instance(int64, "V"),
@@ -70,7 +69,7 @@ WORK = named(
         "order": scratch(int64, "R"),
     }
 )
-"""What the kernels work on, `w`: instances (first axis: row b) and one thread's space. K = 2 R + 2, P: most aboard."""
+"""The record `w` of the kernels: instances (first axis: row b) and scratch of a thread. K = 2 R + 2, P: most aboard."""
 
 SIZES = ["N", "R", "V", "L", "M", "K", "P"]
 
@@ -79,7 +78,7 @@ tightened = kernel(windows.tightened)
 
 @kernel
 def prepare(w, b):
-    """Distances, times and tightened windows of a row; no route, nobody served."""
+    """Computes distances, times and tightened windows of a row; clears the routes."""
     n = w.n_nodes[b]
     for i in range(n):
         for j in range(n):
@@ -97,7 +96,7 @@ def prepare(w, b):
 
 @kernel
 def tighten(w, b, p, d):
-    """The windows of a request, less what no schedule can use."""
+    """Tightens the windows of a request."""
     out, direct, home = w.d[0, p] / w.speed, w.d[p, d] / w.speed, w.d[d, 0] / w.speed
     w.opens[p], w.closes[p], w.opens[d], w.closes[d] = tightened(
         w.window_open[b, p],
@@ -117,13 +116,13 @@ def tighten(w, b, p, d):
 
 @kernel(inline=True)
 def drive(w, b, s, i, j):
-    """Summary `s` from node i on to j; False if no schedule is left."""
+    """Extends summary `s` from node i to j; False if no schedule is left."""
     return extend(w, b, s, s, j, w.tau[i, j], w.opens[j], w.closes[j])
 
 
 @kernel
 def begin(w, s):
-    """A vehicle that has not left the depot."""
+    """The summary of a vehicle at the depot."""
     w.plan_start[s] = w.opens[0]
     w.plan_leave[s] = w.closes[0]
     w.plan_spent[s] = 0.0
@@ -132,7 +131,7 @@ def begin(w, s):
 
 @kernel
 def trace(w, b, v):
-    """Drives route v and keeps the summary at every stop; False if it is not feasible, then nothing kept counts."""
+    """Replays route v and stores the summary at every stop; False if infeasible, with undefined summaries."""
     begin(w, BASE)
     i, load, way = 0, 0, 0.0
     m = w.stops[v]
@@ -147,8 +146,8 @@ def trace(w, b, v):
         w.start[j] = w.plan_start[BASE]
         i = j
     w.way[v] = way
-    # From the end back: who starts later than this at a stop breaks a window behind it, whatever else holds. Windows
-    # alone count, so a place that passes it is not yet feasible, but one that fails it is settled in one sum.
+    # Backwards: the latest starts that keep all later windows. A place that fails this bound is infeasible after one
+    # sum; a place that passes still needs the full test.
     w.late[v, m] = w.closes[0]
     j = 0
     for k in range(m - 1, -1, -1):
@@ -172,7 +171,7 @@ def keep(w, v, k):
 
 @kernel
 def recall(w, v, k):
-    """The summary of route v after k stops, to go on from."""
+    """Loads the summary of route v after k stops."""
     w.plan_start[BASE] = w.earliest[v, k]
     w.plan_leave[BASE] = w.leave[v, k]
     w.plan_spent[BASE] = w.spent[v, k]
@@ -185,14 +184,14 @@ def recall(w, v, k):
 
 @kernel
 def ends_well(w, b, v, k, i, d):
-    """Whether the vehicle at node i can set down at d and then drive the route from stop k on."""
-    # into TRIAL: `find_place` goes on from BASE to the next place of the dropoff
+    """True if the vehicle at node i can serve dropoff d and then the route from stop k on."""
+    # to TRIAL, since `find_place` continues from BASE
     if not extend(w, b, BASE, TRIAL, d, w.tau[i, d], w.opens[d], w.closes[d]):
         return False
     i, m = d, w.stops[v]
     for t in range(k, m + 1):
         j = w.route[v, t] if t < m else 0
-        # one sum, before the summary is carried on: past `late` the rest of the route cannot be kept
+        # one sum before the extension: after `late` the rest of the route is infeasible
         if w.plan_start[TRIAL] + w.tau[i, j] > w.late[v, t] + SURE or not drive(w, b, TRIAL, i, j):
             return False
         i = j
@@ -201,16 +200,16 @@ def ends_well(w, b, v, k, i, d):
 
 @kernel
 def find_place(w, b, r, v):
-    """Enters the cheapest place of request r on route v: scanned by pickup, then by dropoff; inf if there is none."""
+    """Finds the cheapest place of request r on route v, by pickup, then by dropoff; cost inf if there is none."""
     p, d, m = 2 * r + 1, 2 * r + 2, w.stops[v]
     w.cost[r, v] = np.inf
     riders, seats = w.demand[b, p], w.capacity[b, v]
     if riders > seats:
         return
     measure_detours(w, v, d)
-    # What saves the work: no vehicle is earlier further down the route (so the scan ends at the first stop reached too
-    # late for the pickup), and no place costs less than the detour of the pickup plus the least detour of a dropoff
-    # still to come. Schedules are driven only for places that would be the new best.
+    # Bounds that save work: times increase along the route, so the scan ends at the first stop too late for the pickup;
+    # no place costs less than the detour of the pickup plus the least detour of a later dropoff. Schedules are
+    # computed only for places that would be the new best.
     best = np.inf
     for a in range(m + 1):
         i, j = w.route[v, a - 1] if a else 0, w.route[v, a] if a < m else 0
@@ -232,7 +231,7 @@ def find_place(w, b, r, v):
             if cost < best - TIE and ends_well(w, b, v, c, here, d):
                 best = cost
                 w.cost[r, v], w.up[r, v], w.down[r, v] = cost, a, c
-            # behind the last stop `least` is inf and this ends the scan, so that stop c, read below, is there
+            # after the last stop `least` is inf and ends the scan, so stop c below exists
             if extra + w.least[c + 1] >= best - TIE:
                 break
             j = w.route[v, c]
@@ -245,8 +244,7 @@ def find_place(w, b, r, v):
 
 @kernel
 def measure_detours(w, v, d):
-    """What a dropoff adds at each place of route v, and the least of that there or behind: a running minimum from the
-    end, which is the bound that ends the scans of `find_place`."""
+    """The detour of a dropoff at each place of route v, and its minimum from there on, a bound in `find_place`."""
     m = w.stops[v]
     w.least[m + 1] = np.inf
     j = 0
@@ -259,9 +257,9 @@ def measure_detours(w, v, d):
 
 @kernel
 def place(w, b, r, v):
-    """Puts request r where `find_place` found its place on route v."""
+    """Inserts request r at the place found by `find_place` on route v."""
     m, a, c = w.stops[v], w.up[r, v], w.down[r, v]
-    for k in range(m - 1, c - 1, -1):  # from the end, so that nothing is written over before it has moved
+    for k in range(m - 1, c - 1, -1):  # from the end, so that entries are moved before they are overwritten
         w.route[v, k + 2] = w.route[v, k]
     w.route[v, c + 1] = 2 * r + 2
     for k in range(c - 1, a - 1, -1):

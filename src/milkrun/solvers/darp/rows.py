@@ -1,4 +1,4 @@
-"""Many dial-a-ride instances by one method of `darp`, in this process or in several: what `solve` leads to."""
+"""Solves many dial-a-ride instances by one method, in this process or in worker processes, for `solve`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES = ("locs", "demand", "time_windows", "window_open", "service_time")
 
 
 def solve_job(job: Job) -> Solution:
-    """Every method of dial-a-ride; which they are, the class of the world says."""
+    """Runs any method of dial-a-ride named by the world class."""
     rows = rows_of(job.instances)
     with job.bar(len(rows)) as advance:
         return Solution(
@@ -46,7 +46,7 @@ def solve_rows(
     options: Mapping[str, Any],
     progress: Callable[[int], object] | None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float64], NDArray[np.bool_]]:
-    """Actions (B, L), costs (B,) by the checker, and whether nothing is better (B,)."""
+    """Actions (B, L), costs (B,) by the checker, and flags of proven optimality (B,)."""
     for name in options:
         if name not in OPTIONS:
             hint = did_you_mean(name, OPTIONS)
@@ -61,7 +61,7 @@ def solve_rows(
     actions = np.zeros((len(rows), max(1, *(len(plan) for plan, _ in found))), np.int32)
     for b, (plan, _) in enumerate(found):
         actions[b, : len(plan)] = plan
-    costs = [judged(one, plan, options) for one, (plan, _) in zip(rows, found, strict=True)]
+    costs = [cost_of(one, plan, options) for one, (plan, _) in zip(rows, found, strict=True)]
     return actions, np.array(costs), np.array([proven for _, proven in found])
 
 
@@ -74,7 +74,7 @@ def solve_one(
     order: str | None,
     options: dict[str, Any],
 ) -> tuple[list[int], bool]:
-    """One instance, as actions; whether nothing is better."""
+    """The actions for one instance, and whether they are proven optimal."""
     plan = plan_by(instance, method, time_limit, seed, iterations, order, options)
     return actions_of(instance, plan.routes, options.get("speed", 1.0)), method == "exact"
 
@@ -102,8 +102,8 @@ def plan_by(
 def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: float = 1.0) -> list[int]:
     """Routes as actions of the world.
 
-    A vehicle without a route takes no action where it does not matter which one stays, or where it could take nobody
-    and the world passes it over; else, if one of another capacity is yet to come, it stays by a 0.
+    A vehicle without a route takes no action if equal vehicles follow, or if it fits no request and the world skips it.
+    If a later vehicle has another capacity, it stays by a 0.
     """
     seats, alone = instance.capacity.tolist(), instance.unservable(speed)
     left = {r: int(instance.demand[2 * r + 1]) for r in range(instance.num_requests) if r not in alone}
@@ -117,9 +117,9 @@ def actions_of(instance: DARPInstance, routes: Sequence[Sequence[int]], speed: f
     return actions
 
 
-def judged(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
+def cost_of(instance: DARPInstance, actions: Sequence[int], options: Mapping[str, Any]) -> float:
     """The checker's cost of actions."""
-    # an empty list would be an array of floats, which the checker refuses
+    # an empty list would become an array of floats, which the checker refuses
     cost, _, _ = DARPProblem.get_costs(instance.fields(), np.array([actions or [0]]), **options)
     return float(cost[0])
 

@@ -1,8 +1,7 @@
-"""Large neighbourhood search for the dial-a-ride problem: take some requests out, put them back otherwise, and go on
-from there if the plan is not much worse.
+"""Large neighbourhood search for the dial-a-ride problem: removes requests, reinserts them, and accepts by annealing.
 
 Ropke and Pisinger, "An adaptive large neighborhood search heuristic for the pickup and delivery problem with time
-windows" (2006), without the adapting: the ways to remove and to insert are drawn alike. A plan is accepted by simulated
+windows" (2006), without adaptive weights: operators are drawn uniformly. Plans are accepted by simulated
 annealing. Every draw is a function of seed and iteration, so the same iterations give the same plan.
 """
 
@@ -16,32 +15,32 @@ from milkrun.core.clock import Clock
 from milkrun.core.fields import constant, float64, int32, int64, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.rng import stream, uniform
 from milkrun.core.threads import Entry
 from milkrun.routing.instances.darp import DARPInstance
-from milkrun.solvers.darp.construct import Routes, lay_out, routes_of
+from milkrun.solvers.darp.construct import Routes, allocate, routes_of
 from milkrun.solvers.darp.places import SIZES, WORK, find_place, place, prepare, trace
 
-RANDOM, RELATED, WORST, ROUTE = range(4)  # whom to remove
-GREEDY, REGRET, FAR_REGRET = range(3)  # whom to insert first: the cheapest, or who would lose most by waiting
-SHARE, MOST = 0.4, 24  # of the requests removed at once
-NOISE = 0.1  # of a place's cost, in every other iteration
+RANDOM, RELATED, WORST, ROUTE = range(4)  # removal operators
+GREEDY, REGRET, FAR_REGRET = range(3)  # insertion operators: cheapest first, or largest regret first
+SHARE, MOST = 0.4, 24  # of requests removed at once
+NOISE = 0.1  # relative to the cost of a place, in half of the iterations
 HOT, COLD = 0.012, 0.0001  # temperature at the start and at the end, as a share of the plan's length
-HOPELESS = 1e6  # what a request loses by waiting that has no second vehicle
+HOPELESS = 1e6  # regret of a request without a second vehicle
 CHUNK_SECONDS = 0.05
 STATE = {
-    "penalty": constant(float64, doc="of a request that nobody serves"),
-    "share": constant(float64, doc="of the search that is over"),
-    "now_route": scratch(int32, "V", "K", doc="the plan to go on from"),
+    "penalty": constant(float64, doc="of an unserved request"),
+    "share": constant(float64, doc="of the search already done"),
+    "now_route": scratch(int32, "V", "K", doc="the current plan"),
     "now_stops": scratch(int64, "V"),
     "best_route": scratch(int32, "V", "K"),
     "best_stops": scratch(int64, "V"),
-    "value": scratch(float64, 2, doc="cost of the plan to go on from, and of the best"),
+    "value": scratch(float64, 2, doc="cost of the current plan, and of the best"),
     "draws": scratch(int64, 1, doc="random numbers used in this iteration"),
 }
 NOW, BEST = range(2)
-LAYOUT = Layout({**WORK, **named(STATE)}, SIZES)
+LAYOUT = RecordLayout({**WORK, **named(STATE)}, SIZES)
 
 
 def search(
@@ -53,8 +52,8 @@ def search(
     speed: float,
     penalty: float,
 ) -> Routes:
-    """The best routes found from a start on; for `iterations` if given, else until `seconds` are over."""
-    table, kept = lay_out(LAYOUT, instance.fields(), speed, None, 1)
+    """The best routes found from a start, in `iterations` if given, else in `seconds`."""
+    table, kept = allocate(LAYOUT, instance.fields(), speed, None, 1)
     LAYOUT.put(table, "penalty", penalty)
     for v, route in enumerate(routes):
         kept["plan"][0, v, : len(route)] = route
@@ -67,21 +66,21 @@ def search(
         if share >= 1:
             break
         if iterations is not None:
-            # The temperature is set anew with each call. So with `iterations` their sizes must not depend on the clock,
-            # or the plan would.
+            # The temperature changes with each call. With `iterations` the sizes of calls must not depend on the clock,
+            # so that the plan does not either.
             chunk = min(max(1, iterations // 200), iterations - done)
         LAYOUT.put(table, "share", share)
         entry.run((table.ctypes.data, seed, done, chunk), 1, 1)
         done += chunk
         took = clock.seconds - spent
-        # The clock is read between calls of compiled code only: calls grow until each takes CHUNK_SECONDS.
+        # The clock is read only between compiled calls, which grow until each takes CHUNK_SECONDS.
         chunk = max(1, min(2 * chunk, int(chunk * CHUNK_SECONDS / max(took, 1e-9))))
     return routes_of(kept, 0)
 
 
 @kernel
 def improve_row(w, b, seed, first, count):
-    """`count` iterations after `first`; without any before, the start is read from the plan. The best is written."""
+    """Runs `count` iterations from `first` on and writes the best plan; the first call reads the start."""
     if first == 0:
         read_start(w, b)
     heat = HOT * (COLD / HOT) ** w.share
@@ -90,7 +89,7 @@ def improve_row(w, b, seed, first, count):
         w.draws[0] = 0
         remove(w, b, s)
         insert(w, b, s)
-        judge(w, b, heat, draw(w, s))
+        accept(w, b, heat, draw(w, s))
     for v in range(w.V):
         w.visits[b, v] = w.best_stops[v]
         for k in range(w.best_stops[v]):
@@ -106,7 +105,7 @@ def draw(w, s):
 
 @kernel
 def read_start(w, b):
-    """The plan as given; a route that is not feasible is taken apart."""
+    """Reads the start plan; infeasible routes are emptied."""
     prepare(w, b)
     for v in range(w.V):
         w.stops[v] = w.visits[b, v]
@@ -121,7 +120,7 @@ def read_start(w, b):
 
 @kernel
 def settle(w, b, v):
-    """Route v after nodes were taken out. Where ways around are short cuts it may no longer be feasible: emptied."""
+    """Updates route v after removals; without the triangle inequality it may be infeasible and is then emptied."""
     if not trace(w, b, v):
         for r in range(w.n_nodes[b] // 2):
             if w.home[r] == v:
@@ -151,7 +150,7 @@ def save(w, route, stops):
 
 @kernel
 def remove(w, b, s):
-    """Takes requests out of their routes: those with the lowest key."""
+    """Removes the requests with the lowest keys from their routes."""
     requests = w.n_nodes[b] // 2
     how = int(4 * draw(w, s))
     most = min(MOST, max(2, int(SHARE * requests)))
@@ -166,7 +165,7 @@ def remove(w, b, s):
         elif how == WORST:
             w.key[r] = -saving(w, r) * (0.3 + u)
         else:
-            # below 1 the requests of one route, which go first; the others follow, the most related before the rest
+            # keys below 1 for the requests of one route, which go first; then the most related ones
             w.key[r] = u if w.home[r] == w.home[first] else 1.0 + apart(w, first, r)
     for _ in range(count):
         chosen = -1
@@ -175,14 +174,14 @@ def remove(w, b, s):
                 chosen = r
         if chosen < 0:
             break
-        take_out(w, chosen)
+        remove_request(w, chosen)
     for v in range(w.V):
         settle(w, b, v)
 
 
 @kernel
 def apart(w, r, q):
-    """How little two requests have to do with each other: way and time between their pickups and their dropoffs."""
+    """The unrelatedness of two requests: distance and time between their pickups and their dropoffs."""
     p, d, i, j = 2 * r + 1, 2 * r + 2, 2 * q + 1, 2 * q + 2
     way = min(w.d[p, i], w.d[i, p]) + min(w.d[d, j], w.d[j, d])
     return way + 0.5 * w.speed * (abs(w.start[p] - w.start[i]) + abs(w.start[d] - w.start[j]))
@@ -190,7 +189,7 @@ def apart(w, r, q):
 
 @kernel
 def saving(w, r):
-    """What its route would save without a request."""
+    """The length that a route would save without a request."""
     v = w.home[r]
     if v < 0:
         return 0.0
@@ -206,7 +205,7 @@ def saving(w, r):
 
 
 @kernel
-def take_out(w, r):
+def remove_request(w, r):
     v = w.home[r]
     k = 0
     for t in range(w.stops[v]):
@@ -219,7 +218,7 @@ def take_out(w, r):
 
 @kernel
 def insert(w, b, s):
-    """Puts open requests back while one fits for less than its penalty."""
+    """Reinserts open requests while one fits for less than its penalty."""
     requests = w.n_nodes[b] // 2
     how, noise = int(3 * draw(w, s)), NOISE * (draw(w, s) < 0.5)
     for r in range(requests):
@@ -244,8 +243,10 @@ def insert(w, b, s):
 
 @kernel
 def price(w, b, s, r, v, noise):
-    """The cost of the best place of request r on route v: none if leaving it out is cheaper; with noise, so that the
-    same holes are not filled in the same order again and again."""
+    """The cost of the best place of request r on route v, inf if not serving it is cheaper.
+
+    Noise varies the order of insertions between iterations.
+    """
     find_place(w, b, r, v)
     if w.cost[r, v] >= w.penalty:
         w.cost[r, v] = np.inf
@@ -255,7 +256,7 @@ def price(w, b, s, r, v, noise):
 
 @kernel
 def urgency(w, r, how):
-    """The best vehicle for a request, or -1, and how much it should come before others."""
+    """The best vehicle for a request, or -1, and its priority."""
     vehicle, one, two, three = -1, np.inf, np.inf, np.inf
     for v in range(w.V):
         c = w.cost[r, v]
@@ -267,20 +268,20 @@ def urgency(w, r, how):
             three = c
     if how == GREEDY or vehicle < 0:
         return vehicle, -one
-    # Not inf: by FAR_REGRET a request without a second vehicle loses twice this, one without a third only once. More
-    # than its cost, where distances are large: nobody gains by waiting.
+    # Not inf: with FAR_REGRET a request without a second vehicle loses this twice, one without a third only once. It
+    # exceeds the cost also for large distances, so that no loss is negative.
     most = max(HOPELESS, 2.0 * one)
     loss = min(two, most) - one
     return vehicle, loss + min(three, most) - one if how == FAR_REGRET else loss
 
 
 @kernel
-def judge(w, b, heat, u):
-    """Goes on from the new plan or back to the old one."""
+def accept(w, b, heat, u):
+    """Accepts the new plan or restores the current one."""
     cost, length = cost_of(w, b), 0.0
     for v in range(w.V):
         length += w.way[v]
-    # Accepted with the probability exp(-(cost - now) / temperature), written as one draw of an exponential number.
+    # Accepted with the probability exp(-(cost - now) / temperature), as one draw of an exponential number.
     if cost < w.value[NOW] - heat * length * np.log(1 - u):
         w.value[NOW] = cost
         save(w, w.now_route, w.now_stops)

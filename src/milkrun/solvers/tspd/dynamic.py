@@ -1,7 +1,7 @@
 """The optimum of a small TSP with drone, by dynamic programming over sets of customers.
 
-In three passes, after Bouman, Agatz and Schmidt, "Dynamic programming approaches for the traveling salesman problem
-with drone" (2018): the shortest way of the truck through every set, the cheapest operation that covers a set, the
+Three passes, after Bouman, Agatz and Schmidt, "Dynamic programming approaches for the traveling salesman problem
+with drone" (2018): the shortest truck path through every set, the cheapest operation that covers a set, the
 cheapest chain of operations. Customer j is bit j - 1 of a set; costs may differ by direction.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from milkrun.core.fields import bool_, constant, float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import EPS, NO_FLY, Operation, TSPDInstance
 
@@ -29,7 +29,7 @@ GIVEN = named(
         "meets": scratch(bool_, "N", doc="it may leave the truck and rejoin there"),
     }
 )
-"""An instance as the compiled solvers read it."""
+"""The instance fields of the compiled solvers."""
 
 TABLES = {
     "path": scratch(float64, "S", "N", "N", doc="[S, i, j]: the truck's shortest way from i through S to j"),
@@ -39,11 +39,13 @@ TABLES = {
     "came_set": scratch(int32, "S", "N", doc="what the last operation of the chain covers"),
     "came_node": scratch(int32, "S", "N", doc="where it starts"),
 }
-LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "S"])
+LAYOUT = RecordLayout({**GIVEN, **named(TABLES)}, ["N", "S"])
 
 
-def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """A table with an instance in it, and its arrays by name, the others zero. The table lends their memory."""
+def allocate(
+    layout: RecordLayout, instance: TSPDInstance, sizes: dict[str, int]
+) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """A table with the instance, and its arrays by name; scratch arrays are zero. The arrays own the memory."""
     given = {
         "truck": instance.c_truck,
         "drone": instance.c_drone,
@@ -56,12 +58,12 @@ def lay_out(layout: Layout, instance: TSPDInstance, sizes: dict[str, int]) -> tu
 
 
 def best_chain(instance: TSPDInstance) -> tuple[list[Operation], float]:
-    """The cheapest plan and its makespan. Another node doubles the memory, and more than trebles the time."""
+    """The cheapest plan and its makespan. Each further node doubles the memory and more than triples the time."""
     n = instance.num_nodes
-    table, kept = lay_out(LAYOUT, instance, {"N": n, "S": 1 << (n - 1)})
+    table, kept = allocate(LAYOUT, instance, {"N": n, "S": 1 << (n - 1)})
     _entry().run((table.ctypes.data,), 1, 1)
     best, everyone = kept["best"], (1 << (n - 1)) - 1
-    # The last drive home covers nothing, so no operation of the tables has it. From the depot it costs 0.
+    # The last return covers nothing, so no operation of the tables has it. From the depot it costs 0.
     ends = best[everyone] + instance.c_truck[:, 0]
     node = int(ends.argmin())
     plan = [Operation(node, 0)] if node else []
@@ -86,14 +88,14 @@ def _through(
         ways = [path[left ^ one[j], start, j] + instance.c_truck[j, order[-1]] for j in last]
         order.append(last[int(np.argmin(ways))])
         left ^= one[order[-1]]
-    # where the end itself is the last stop, by a leg of 0 (see `find_paths`), it is not between the ends
+    # an end that is itself the last stop, by a leg of 0 (see `find_paths`), is not between the ends
     stops = order[2:] if order[1:2] == [end] else order[1:]
     return tuple(stops[::-1])
 
 
 @kernel(inline=True)
 def bit(i):
-    """The set of customer i alone; of the depot, which no set holds, the empty one."""
+    """The set with customer i only; for the depot the empty set."""
     return (1 << i) >> 1
 
 
@@ -106,12 +108,12 @@ def solve_subsets(w, b):
 
 @kernel
 def find_paths(w):
-    """A way through a set comes from one of its nodes, and through the others there.
+    """A path through a set arrives from one of its nodes, after a path through the others.
 
-    The set may hold the end: that is the last stop or, where a detour is shorter, passed and come back to. An operation
-    may start anywhere, so there is a table for every start: `core.held_karp` has only that of the depot.
+    The set may contain the end, as the last stop or as an earlier one if a detour is shorter. Operations start at any
+    node, so there is a table for every start; `core.held_karp` has only that of the depot.
     """
-    # A set without one of its nodes is a smaller number, so in ascending order each set finds its parts done.
+    # A set without one of its nodes is a smaller number, so in ascending order all subsets are done.
     for s in range(w.S):
         for i in range(w.N):
             for j in range(w.N):
@@ -128,7 +130,7 @@ def find_paths(w):
 
 @kernel
 def find_operations(w):
-    """One of the nodes newly covered is the drone's, or the truck drives a single leg with the drone aboard."""
+    """The drone serves one of the newly covered nodes, or the truck drives a single leg with the drone aboard."""
     for s in range(1, w.S):
         for i in range(w.N):
             for j in range(w.N):
@@ -157,17 +159,17 @@ def choose_drone_node(w, s, i, j):
 
 @kernel
 def find_chains(w):
-    """Operations appended in every way: each covers a set that was not, and ends at a node of it or one covered."""
+    """Appends operations in every way: each covers a new set and ends at a covered node."""
     for s in range(w.S):
         for j in range(w.N):
             w.best[s, j] = np.inf
     w.best[0, 0] = 0.0
     for s in range(w.S - 1):
-        # An operation makes the set a larger number: best[s] is final when s is reached.
+        # An operation increases the number of the set, so best[s] is final when s is reached.
         rest = w.S - 1 - s
         newly = rest
-        # `(newly - 1) & rest` is the next smaller subset of what is not covered: 3^n pairs of sets are met in all,
-        # where a loop over all sets with a test would meet 4^n
+        # `(newly - 1) & rest` is the next smaller subset of the uncovered nodes: 3^n pairs of sets in all, instead of
+        # 4^n for a loop over all sets
         while newly:
             append_operation(w, s, newly)
             newly = (newly - 1) & rest

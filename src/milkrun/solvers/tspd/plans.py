@@ -1,4 +1,4 @@
-"""Plans for the TSP with drone: the best for a few nodes, the best without drone, the best along a given tour.
+"""Plans for the TSP with drone: optimal for few nodes, without the drone, or along a given tour.
 
 tour = [op.start for op in truck_only(instance).operations]
 operations, cost = partition(instance, tour)
@@ -15,11 +15,11 @@ from milkrun.core.errors import BadSolution, ConfigError, ShapeError
 from milkrun.core.fields import float64, int32, named, scratch
 from milkrun.core.kernels import kernel
 from milkrun.core.launcher import build_loop
-from milkrun.core.record import Layout
+from milkrun.core.record import RecordLayout
 from milkrun.core.threads import Entry
 from milkrun.delivery.instances.tspd import NO_FLY, Operation, TSPDInstance
 from milkrun.delivery.tspd.truck_tour import tour_cost, truck_tour
-from milkrun.solvers.tspd.dynamic import GIVEN, best_chain, lay_out
+from milkrun.solvers.tspd.dynamic import GIVEN, allocate, best_chain
 
 TABLES = {
     "tour": scratch(int32, "P", doc="0 first and last"),
@@ -27,47 +27,47 @@ TABLES = {
     "came": scratch(int32, "P", doc="position where its last operation starts"),
     "flown": scratch(int32, "P", doc="position that the drone covers in it, or -1"),
 }
-LAYOUT = Layout({**GIVEN, **named(TABLES)}, ["N", "P"])
+LAYOUT = RecordLayout({**GIVEN, **named(TABLES)}, ["N", "P"])
 
 
 CEILING = 16
-"""Nodes beyond which the tables of `exact` would take gigabytes."""
+"""The most nodes of `exact`, whose tables would take gigabytes beyond."""
 
 
-class Plan(NamedTuple):
+class TSPDPlan(NamedTuple):
     """Operations and their makespan."""
 
     operations: tuple[Operation, ...]
     cost: float
 
 
-def exact(instance: TSPDInstance, max_nodes: int = 12) -> Plan:
-    """The best of all plans that the world lets be played.
+def exact(instance: TSPDInstance, max_nodes: int = 12) -> TSPDPlan:
+    """The best of all plans that the world allows.
 
-    Time and memory grow with every node; an instance with more than `max_nodes`, depot included, is a ConfigError.
+    Time and memory grow exponentially; an instance with more than `max_nodes` nodes, depot included, is a ConfigError.
     """
     _check(instance)
     if instance.num_nodes > min(max_nodes, CEILING):
         raise ConfigError(
             f"{instance.name}: {instance.num_nodes} nodes are too many to solve exactly: "
-            f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only take more"
+            f"max_nodes={max_nodes}, at most {CEILING}; partition and truck_only accept more"
         )
     operations, cost = best_chain(instance)
-    return Plan(tuple(operations), cost)
+    return TSPDPlan(tuple(operations), cost)
 
 
-def truck_only(instance: TSPDInstance) -> Plan:
+def truck_only(instance: TSPDInstance) -> TSPDPlan:
     """The truck's tour with the drone aboard: optimal up to 13 nodes, beyond nearest neighbour and 2-opt."""
     _check(instance)
     tour = truck_tour(instance.c_truck)
-    return Plan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
+    return TSPDPlan(tuple(Operation(i, j) for i, j in pairwise([*tour, 0])), tour_cost(instance.c_truck, tour))
 
 
-def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
+def partition(instance: TSPDInstance, tour: Sequence[int]) -> TSPDPlan:
     """The best plan that covers the nodes in the order of a tour (each node once, the depot first).
 
-    The tour is cut into operations; in each, one node strictly between the ends may be the drone's. Agatz, Bouman and
-    Schmidt (2018) call it exact partitioning. Time grows with the cube of the nodes.
+    The tour is split into operations; in each, the drone may serve one node strictly between the ends (the exact
+    partitioning of Agatz, Bouman and Schmidt 2018). Time grows with the cube of the nodes.
     """
     _check(instance)
     nodes = [int(i) for i in tour]
@@ -75,7 +75,7 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
         raise BadSolution(
             f"{instance.name}: a tour has each of 0..{instance.num_nodes - 1} once and 0 first, not {nodes}"
         )
-    table, kept = _laid_out(instance)
+    table, kept = _allocate(instance)
     kept["tour"][:-1] = nodes
     _entry().run((table.ctypes.data,), 1, 1)
     ends = [*nodes, 0]
@@ -86,20 +86,20 @@ def partition(instance: TSPDInstance, tour: Sequence[int]) -> Plan:
         between = tuple(ends[p] for p in range(i + 1, j) if p != k)
         operations.append(Operation(ends[i], ends[j], NO_FLY if k < 0 else ends[k], between))
         j = i
-    return Plan(tuple(operations[::-1]), float(kept["best"][-1]))
+    return TSPDPlan(tuple(operations[::-1]), float(kept["best"][-1]))
 
 
 def _check(instance: Any) -> None:
     if not isinstance(instance, TSPDInstance):
         raise ShapeError(
             f"an instance is a TSPDInstance, not a {type(instance).__name__}; TSPDInstance.of_places and "
-            "load_tspd make one"
+            "load_tspd return one"
         )
 
 
-def _laid_out(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:
+def _allocate(instance: TSPDInstance) -> tuple[Any, dict[str, Any]]:
     n = instance.num_nodes
-    return lay_out(LAYOUT, instance, {"N": n, "P": n + 1})
+    return allocate(LAYOUT, instance, {"N": n, "P": n + 1})
 
 
 @kernel
@@ -111,8 +111,8 @@ def split_tour(w, b):
         w.flown[j] = -1
         if not w.meets[w.tour[j]]:
             continue
-        # operations that end at j are tried from the shortest to the longest, so that the truck's way through all nodes
-        # between grows by one leg at a time and is never summed anew
+        # operations that end at j are tried from the shortest to the longest, so that the truck's path grows by one leg
+        # at a time
         way = w.truck[w.tour[j - 1], w.tour[j]]
         for i in range(j - 2, -1, -1):
             way += w.truck[w.tour[i], w.tour[i + 1]]
@@ -122,12 +122,12 @@ def split_tour(w, b):
 
 @kernel
 def choose_drone_position(w, i, j, way):
-    """The best node between positions i and j to leave to the drone; `way` is the truck's with it."""
+    """The best node between positions i and j for the drone; `way` is the length of the path with that node."""
     start, end = w.tour[i], w.tour[j]
     for p in range(i + 1, j):
         k, before, after = w.tour[p], w.tour[p - 1], w.tour[p + 1]
         flight = w.drone[start, k] + w.drone[k, end]
-        # past k instead of over it: three legs change, whatever the length of the stretch
+        # skipping k changes three legs, whatever the length of the path
         drive = way - w.truck[before, k] - w.truck[k, after] + w.truck[before, after]
         total = w.best[i] + max(flight, drive)
         if w.lands[k] and flight <= w.limit and total < w.best[j]:

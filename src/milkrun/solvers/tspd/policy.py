@@ -1,7 +1,6 @@
-"""The policy `partition` of the TSP with drone: every row follows the best split of its truck's tour.
+"""The policy `partition` of the TSP with drone: every row follows the best split of the truck-only tour.
 
-A plan is made when a row begins an episode: the tour of the truck alone, cut into operations. Some milliseconds a row,
-so the plans of the instances met last are kept.
+The plan is made when a row begins an episode, which takes some milliseconds. The latest plans are cached.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import numpy as np
 from milkrun.core.errors import ConfigError, ResetNeeded
 from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
-from milkrun.solvers.tspd.plans import Plan, partition, truck_only
+from milkrun.solvers.tspd.plans import TSPDPlan, partition, truck_only
 from milkrun.solvers.tspd.rows import without_padding
 
 KEPT = 4096  # plans
 
 
 class PartitionPolicy:
-    """Follows a plan a row; of rows that have ended it says 0."""
+    """Follows a plan for each row; ended rows get action 0."""
 
     def __init__(self) -> None:
         self._world: Any = lambda: None
         self._actions = np.zeros((0, 0), np.int64)
-        self._begun = np.zeros((0, 3), np.int64)  # stream keys of the episodes that there are plans for
+        self._begun = np.zeros((0, 3), np.int64)  # stream keys of the planned episodes
 
     def __call__(self, world: Any) -> np.ndarray:
         if "c_drone" not in world.fields:
@@ -37,7 +36,7 @@ class PartitionPolicy:
             self._actions = np.full(world.plan.shape, -1, np.int64)
             self._begun = np.full_like(world.stream, -1)
         live = ~(world.terminated | world.truncated) | (world.autoreset == "same_step")
-        # a given instance may be exchanged under the same key; to ask again is cheap, since `plan_of` keeps its answers
+        # a given instance may change under the same key; recomputing is cheap, since `plan_of` caches
         new = world.given | (self._begun != world.stream).any(axis=1)
         for b in np.flatnonzero(live & (world.steps == 0) & new).tolist():
             actions = [a for op in plan_of(instance_of(world, b)).operations for a in actions_of(op, world.sizes["N"])]
@@ -52,13 +51,13 @@ class PartitionPolicy:
 
 
 @lru_cache(maxsize=KEPT)
-def plan_of(instance: TSPDInstance) -> Plan:
-    """The truck's tour with the drone aboard, split as well as can be."""
+def plan_of(instance: TSPDInstance) -> TSPDPlan:
+    """The best split of the truck-only tour."""
     return partition(instance, [op.start for op in truck_only(instance).operations])
 
 
 def instance_of(world: Any, row: int) -> TSPDInstance:
-    """What a row of a TSPD world plays, without its padding."""
+    """The instance of a row of a TSPD world, without padding."""
     q = world.instance_row[row]
     fields = {name: getattr(world, name) for name in ("locs", "c_truck", "c_drone", "no_visit", "forbid", "max_fly")}
     return without_padding(f"row {row}", fields, q, int(world.n_nodes[q]))

@@ -1,4 +1,4 @@
-"""Instances of the TSP with drone by one method of `plans`: what `solve` and the command line lead to."""
+"""Solves instances of the TSP with drone by a method of `plans`, for `solve` and the command line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milkrun.delivery.instances.tspd import TSPDInstance
 from milkrun.delivery.tspd.log import actions_of
 from milkrun.delivery.tspd.task import tspd_cost
 from milkrun.solvers.solve import Job, Solution
-from milkrun.solvers.tspd.plans import Plan, exact, partition, truck_only
+from milkrun.solvers.tspd.plans import TSPDPlan, exact, partition, truck_only
 
 EXACT_UP_TO = 12  # nodes
 
@@ -55,19 +55,19 @@ def rows_of(instances: Any) -> tuple[list[TSPDInstance], int]:
 
 
 def without_padding(name: str, fields: Mapping[str, np.ndarray], b: int, n: int) -> TSPDInstance:
-    """Instance b of the fields of a world, which has n nodes."""
+    """Instance b, with n nodes, from the fields of a world."""
     costs = {name: fields[name][b, :n, :n] for name in ("c_truck", "c_drone")}
     nodes = {name: fields[name][b, :n] for name in ("locs", "no_visit", "forbid")}
     return TSPDInstance.of_row(name, {**costs, **nodes, "max_fly": fields["max_fly"][b]})
 
 
 def default_method(instance: TSPDInstance) -> str:
-    """The best that takes seconds."""
+    """The best method that takes seconds."""
     return "exact" if instance.num_nodes <= EXACT_UP_TO else "partition"
 
 
-def plan_by(instance: TSPDInstance, method: str) -> Plan:
-    """The plan of a method; `partition` goes along the truck's own tour."""
+def plan_by(instance: TSPDInstance, method: str) -> TSPDPlan:
+    """The plan of a method; `partition` splits the tour of `truck_only`."""
     if method == "exact":
         return exact(instance, max_nodes=EXACT_UP_TO)
     tour = truck_only(instance)

@@ -1,1 +1,1 @@
-"""How a town is made: its roads, its ground, its boxes."""
+"""The generator of towns: roads, ground, boxes."""

@@ -1,6 +1,6 @@
 """The static boxes of a town: buildings on the lots of a grid, and everything else by one law a line of `BOX_LAWS`.
 
-What is being placed stands in the work space `footprint`: its middle, its direction, its half sizes and its yaw.
+The work space `footprint` has the thing being placed: its middle, its direction, its half sizes and its yaw.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from milkrun.tracking.tables import (
 )
 
 X, Y, COS, SIN, HX, HY, YAW = range(7)
-"""What `footprint` holds."""
+"""Indices of `footprint`."""
 TRIES = 40
-"""Places tried for a thing; then it is left out."""
+"""Maximum of places tried for a thing, which is then omitted."""
 IN_A_ROW = 6
 """Trees of a row."""
 EDGE = 118.0
-"""How far from the centre, along x and y, things may reach, m."""
+"""Limit of things along x and y, m."""
 OFF_ROAD, TREE_OFF_ROAD, OFF_BOX = 2.0, 0.5, 1.0
 """Least distance from a road's edge, of trunks from it, and between two things, m."""
 TRUNK_HALF = 0.2
@@ -78,7 +78,7 @@ def put_footprint(w, x, y, yaw):
 
 @kernel
 def add_box(w, q, kind, low, high, wall, top, gain):
-    """A box on the footprint, from low to high, in two of the listed colours, brighter or darker by the gain."""
+    """Adds a box on the footprint, from low to high, in two of the listed colours times the gain."""
     k = w.n_box[q]
     w.box_kind[q, k] = kind
     for a in range(2):
@@ -97,10 +97,10 @@ def add_box(w, q, kind, low, high, wall, top, gain):
 
 @kernel
 def build(w, q, what, h, gain, draw):
-    """The one or two boxes of a thing of height h on the footprint, its colours by a draw of its own."""
+    """Adds the one or two boxes of a thing of height h on the footprint; `draw` indexes its colours."""
     s = town_stream(w, q, TONES)
     eaves = w.things[what, EAVES]
-    # All boxes of a thing or none: no trunk without a crown, no house without its roof.
+    # All boxes of a thing or none, so that no trunk lacks its crown and no house its roof.
     if w.n_box[q] + (2 if what == TREE or eaves > 0.0 else 1) > w.K:
         return
     wall = int(w.things[what, FIRST_WALL]) + integers(s, 2 * draw, 0, int(w.things[what, N_WALLS]))
@@ -128,7 +128,7 @@ def build(w, q, what, h, gain, draw):
 
 @kernel
 def build_lots(w, q, lines, half):
-    """Cuts the blocks of a grid, from 2 m off the road, into lots, and builds on most of them."""
+    """Divides the blocks of a grid, 2 m off the road, into lots, and builds on most of them."""
     k = 0
     for i in range(lines - 1):
         for j in range(lines - 1):
@@ -159,12 +159,12 @@ def fill_lot(w, q, x, y, dx, dy, k):
         stamp_between(w, q, x, x + dx, y, y + dy, GRASS if uniform(s, 5 * k + 4) < 0.5 else PLAZA)
 
 
-# -- all else ----------------------------------------------------------------------------------------------------
+# -- other things ------------------------------------------------------------------------------------------------
 
 
 @kernel
 def place_things(w, q):
-    """What the laws of the scene ask for, as many as each draws."""
+    """Places the things of the scene's laws, as many as each law draws."""
     s = town_stream(w, q, COUNTS)
     for law in range(w.box_laws.shape[0]):
         if int(w.box_laws[law, LAW_SCENE]) == w.scene_id[q]:
@@ -174,7 +174,7 @@ def place_things(w, q):
 
 @kernel
 def place(w, q, law, k):
-    """Thing k of a law, of its size, where it fits; nothing if none of the places tried will do."""
+    """Places thing k of a law at the first valid place tried, or omits it."""
     what, where = int(w.box_laws[law, WHAT]), int(w.box_laws[law, WHERE])
     s, spots = town_stream(w, q, SIZES + law), town_stream(w, q, PLACES + law)
     eaves = w.things[what, EAVES]
@@ -208,7 +208,7 @@ def place(w, q, law, k):
 
 @kernel
 def try_anywhere(w, q, s, i, on_water, r):
-    """Place i of a law on the map, or in the lake's rectangle: along the nearest road."""
+    """Puts the footprint at place i of a law on the map, or in the lake's rectangle, along the nearest road."""
     a, b = (w.lake[0], w.lake[1]) if on_water else (EDGE - r, EDGE - r)
     x, y = between(s, 2 * i, -a, a), between(s, 2 * i + 1, -b, b)
     _, e = to_road(w, q, x, y)
@@ -217,15 +217,17 @@ def try_anywhere(w, q, s, i, on_water, r):
 
 @kernel
 def try_road(w, q, s, k, t, where):
-    """A place at the right side of an edge: anywhere along the kerb, at the next of a row of trees, or across its
-    middle. Trees of a row share their draws, so they stand side by side unless one of them does not fit."""
+    """Puts the footprint at the right side of an edge: along the kerb, next in a row of trees, or across its middle.
+
+    Trees of a row share their draws, so they stand in line unless one of them does not fit.
+    """
     i = TRIES * (k // IN_A_ROW if where == IN_ROWS else k) + t
     e = int(uniform(s, 2 * i) * w.n_edge[q])
     length = w.edge_len[q, e]
     ahead, aside = uniform(s, 2 * i + 1) * length, w.road_half[q] + 1.5
     if where == IN_ROWS:
-        # Trees 8 m apart. The first takes one of the places that leave room for the others: on an edge longer than 48 m
-        # the whole row ends before the edge does.
+        # Trees are 8 m apart. The first takes a place that leaves room for the others: on an edge longer than 48 m the
+        # whole row ends before the edge does.
         first = math.floor(ahead / length * max(1.0, length / 8.0 - IN_A_ROW))
         ahead, aside = 8.0 * (1 + first + k % IN_A_ROW), w.road_half[q] + 3.0
     elif where == OVER_ROAD:
@@ -238,7 +240,7 @@ def try_road(w, q, s, k, t, where):
 
 @kernel
 def is_on_right_side(w, on_water, r):
-    """Boats are on the water, all else is off it, both with a metre to spare."""
+    """Whether a boat is on the water, or another thing off it, with a margin of 1 m."""
     if w.lake[0] == 0.0:
         return True
     off = -r - OFF_BOX if on_water else r + OFF_BOX
@@ -248,17 +250,17 @@ def is_on_right_side(w, on_water, r):
 
 @kernel
 def is_off_roads(w, q, is_tree):
-    """The whole footprint lies 2 m off every road; of a tree the trunk half a metre, so that its crown overhangs."""
+    """Whether the footprint is 2 m off every road. Of a tree only the trunk must be, by 0.5 m: its crown overhangs."""
     half = w.road_half[q]
     if is_tree:
         off, _ = to_road(w, q, w.footprint[X], w.footprint[Y])
-        # 1.5 is more than the sqrt(2) of the trunk's diagonal, so its yaw does not matter.
+        # 1.5 exceeds the sqrt(2) of the trunk's diagonal, so its yaw does not matter.
         return off >= half + TREE_OFF_ROAD + 1.5 * TRUNK_HALF
     for e in range(0, w.n_edge[q], 2):
         n = w.edge[q, e, 0]
         c, s, m = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1], 0.5 * w.edge_len[q, e]
         x, y = w.node_xy[q, n, 0] + m * c, w.node_xy[q, n, 1] + m * s
-        # As long as the road and the discs at its nodes.
+        # The rectangle covers the road and the discs at its nodes.
         if gap_to(w, x, y, c, s, m + half, half) < OFF_ROAD:
             return False
     return True
@@ -285,8 +287,10 @@ def is_off_boxes(w, q, least):
 
 @kernel
 def gap_to(w, x, y, c, s, hx, hy):
-    """How far the footprint and a rectangle are apart along that of their four axes which parts them best: never more
-    than their distance, below 0 where they overlap."""
+    """The largest gap between the footprint and a rectangle along any of their four axes.
+
+    It never exceeds their distance and is negative where they overlap.
+    """
     dx, dy = x - w.footprint[X], y - w.footprint[Y]
     c0, s0, hx0, hy0 = w.footprint[COS], w.footprint[SIN], w.footprint[HX], w.footprint[HY]
     u, v = abs(c * c0 + s * s0), abs(c * s0 - s * c0)  # of the angle between them

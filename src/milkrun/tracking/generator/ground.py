@@ -1,7 +1,7 @@
 """The ground of a town: polygons and ovals stamped into cells, a road, field or shadow at a time.
 
-What is stamped is an `ink`: a material, or one of the marks that leave the material as it is. A cell belongs to a shape
-when its centre does; a centre on the border belongs to the shape above and to the right of it.
+Shapes are stamped with an `ink`: a material, or a mark that keeps the material. A cell belongs to a shape when its
+centre does; a centre on the border belongs to the shape above and to the right of it.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from milkrun.tracking.tables import (
 )
 
 DARKER = 16
-"""The ink that takes a shade away. Materials are below it, the bits of shadows and lamps above."""
+"""The ink that removes a shade. Materials are below it, the bits of shadows and lamps above."""
 PATCH = 2.0
 """Side of a patch of one shade, m."""
 WORD = 16
 """Patches whose shades, of two bits each, come from one random word of 32 bits."""
 WORDS = 32
-"""Words set aside for a line of patches: enough for 800 m and more."""
+"""Words reserved for a line of patches, enough for more than 800 m."""
 SHADOW_X, SHADOW_Y = float(-SUN[0] / SUN[2]), float(-SUN[1] / SUN[2])
-"""Where the sun throws a point one metre above the ground."""
+"""Displacement of the shadow of a point one metre above the ground."""
 DASH = 3.0
 """Length of a centre dash, and of the gap after it, m."""
 LAMP_GAP, LAMP_REACH = 25.0, 7.0
-"""Metres of road for each lamp, and how far it lights the ground."""
+"""Distance between lamps along a road, and radius of their light, m."""
 
 
 @kernel
 def stamp_line(w, q, i, lo, hi, ink):
     """Inks the cells of line i from lo to hi, in cells."""
-    # A cell is a byte: 4 bits of material, 2 of shade, then shadow and lamp. A material takes the place of another, a
-    # mark is added; DARKER takes a shade away where there is one. All are one formula, so the loop has no branch.
+    # A cell is a byte: 4 bits of material, 2 of shade, then shadow and lamp. A material replaces another, a mark is
+    # added, DARKER decrements the shade if possible. One formula does all three, so the loop has no branch.
     keep = 0xF0 if ink < DARKER else 0xFF
     less = DARKER if ink == DARKER else 0
     put = 0 if ink == DARKER else ink
@@ -57,10 +57,10 @@ def stamp_line(w, q, i, lo, hi, ink):
 
 @kernel
 def stamp(w, q, px, py, n, ink):
-    """Inks a convex polygon, whose corners are in m and are changed to cells here."""
+    """Inks a convex polygon; its corners, in m, are converted to cells in place."""
     low, top = 1e30, -1e30
     for k in range(n):
-        # Cell i has its centre at i + 0.5. Shifted by a half, centres are whole numbers: `ceil` finds the first inside.
+        # The centre of cell i is at i + 0.5. Shifted by a half, centres are integers and `ceil` finds the first inside.
         px[k] = (px[k] + w.extent) / w.cell - 0.5
         py[k] = (py[k] + w.extent) / w.cell - 0.5
         low, top = min(low, py[k]), max(top, py[k])
@@ -89,7 +89,7 @@ def stamp_between(w, q, x0, x1, y0, y1, ink):
 
 @kernel
 def stamp_strip(w, q, e, begin, end, aside, half, ink):
-    """Inks a strip along an edge: from begin to end metres of it, its middle line that far to the left, 2 half wide."""
+    """Inks a strip along an edge: from begin to end, its middle line `aside` to the left, `2 half` wide."""
     n = w.edge[q, e, 0]
     c, s = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1]
     ahead = 0.5 * (begin + end)
@@ -99,12 +99,12 @@ def stamp_strip(w, q, e, begin, end, aside, half, ink):
     stamp(w, q, w.poly_x, w.poly_y, 4, ink)
 
 
-# -- layers, each over the ones before it ------------------------------------------------------------------------
+# -- layers, in the order of stamping ----------------------------------------------------------------------------
 
 
 @kernel
 def shade_ground(w, q):
-    """The base material everywhere, each patch of 2 m in a shade of its own, whatever the size of the cells."""
+    """Base material everywhere, in a random shade for each patch of 2 m, independent of the cell size."""
     s = town_stream(w, q, SHADES)
     drawn = -1
     for i in range(w.G):
@@ -125,7 +125,7 @@ def shade_ground(w, q):
 
 @kernel
 def sow_fields(w, q, lines, half):
-    """A crop, or ploughed earth, in every block of a grid, with darker stripes."""
+    """Fills every block of a grid with a crop or ploughed earth, with darker stripes."""
     s, crops = town_stream(w, q, FIELDS), town_stream(w, q, CROPS)
     k = 0
     for i in range(lines - 1):
@@ -147,7 +147,7 @@ def sow_fields(w, q, lines, half):
 
 @kernel
 def fill_lake(w, q):
-    """Water, and 2.5 m of sand round it."""
+    """Inks the lake, and 2.5 m of sand round it."""
     if w.lake[0] > 0.0:
         stamp_oval(w, q, 0.0, 0.0, w.lake[0] + 2.5, w.lake[1] + 2.5, SAND)
         stamp_oval(w, q, 0.0, 0.0, w.lake[0], w.lake[1], WATER)
@@ -155,7 +155,7 @@ def fill_lake(w, q):
 
 @kernel
 def pave(w, q, half, ink):
-    """All roads, 2 half wide, with a disc at every node."""
+    """Inks all roads, `2 half` wide, with a disc at every node."""
     for e in range(0, w.n_edge[q], 2):
         stamp_strip(w, q, e, 0.0, w.edge_len[q, e], 0.0, half, ink)
     for n in range(w.n_node[q]):
@@ -164,7 +164,7 @@ def pave(w, q, half, ink):
 
 @kernel
 def pave_roads(w, q, material):
-    """Kerbs, roads, their markings and what lamps light."""
+    """Inks kerbs, roads, their markings and the light of lamps."""
     scene, half = w.scene_id[q], w.road_half[q]
     kerbed, lit = w.scenes[scene, KERBED] > 0.0, w.scenes[scene, LIT] > 0.0
     if kerbed:
@@ -182,7 +182,7 @@ def pave_roads(w, q, material):
 
 @kernel
 def dash(w, q, e, off):
-    """The dashes of an edge's centre line, at guarded nodes that far off."""
+    """Inks the dashes of an edge's centre line, which end `off` m before guarded nodes."""
     t = off if w.guarded[q, w.edge[q, e, 0]] else 0.5 * DASH
     end = w.edge_len[q, e] - (off if w.guarded[q, w.edge[q, e, 1]] else 0.5 * DASH)
     while t + DASH <= end:
@@ -192,7 +192,7 @@ def dash(w, q, e, off):
 
 @kernel
 def cross(w, q, e, half):
-    """A pedestrian crossing before the node that edge e leads to, where three roads or more meet."""
+    """Inks a pedestrian crossing before the end node of edge e, where three roads or more meet."""
     if w.edge_ways[q, e] < 2:
         return
     length = w.edge_len[q, e]
@@ -202,7 +202,7 @@ def cross(w, q, e, half):
 
 @kernel
 def light_road(w, q, e, aside):
-    """Lamps on alternate sides of an edge."""
+    """Inks the light of lamps on alternate sides of an edge."""
     n = w.edge[q, e, 0]
     c, s = w.edge_dir[q, e, 0], w.edge_dir[q, e, 1]
     t = 0.5 * LAMP_GAP
@@ -215,7 +215,7 @@ def light_road(w, q, e, aside):
 
 @kernel
 def cast_shadows(w, q):
-    """Where boxes keep the sun from the ground: the footprint of each, moved as its bottom and its top are."""
+    """Inks the shadows of boxes: the hull of each footprint, displaced by the shadows of its bottom and its top."""
     for k in range(w.n_box[q]):
         put_turned(
             w,

@@ -1,7 +1,7 @@
-"""The roads of a town: four laws of where nodes and roads lie, and what follows from them for the traffic.
+"""The roads of a town: four laws for nodes and roads, and the derived fields for the traffic.
 
-A law only adds nodes and roads. `link` then finds the successors of every edge, which nodes are guarded, and how much
-of an edge belongs to the junctions at its ends; towns that a caller gives get theirs from the same kernel.
+A law only adds nodes and roads. `link` then finds the successors of every edge, the guarded nodes, and the parts of
+edges that belong to junctions; it does the same for given towns.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from milkrun.tracking.streams import ROAD_COUNT, ROADS, between, town_stream
 from milkrun.tracking.tables import DESERT, GRID, LAKE, ROAD_LAW, SPACING
 
 REACH = 110.0
-"""How far grids and straight roads reach from the centre, m."""
+"""Extent of grids and straight roads from the centre, m."""
 OUTER = 105.0
-"""Half the side of the square round a lake, and of that in which a village has its nodes."""
+"""Half the side of the square round a lake, and of the square with the nodes of a village."""
 RING = 24
 """Nodes round a lake."""
 LOOP = 20
@@ -24,18 +24,18 @@ LOOP = 20
 APART = 35.0
 """Least distance of two nodes of a village."""
 TRIES = 400
-"""Places tried for the nodes of a village."""
+"""Maximum of places tried for the nodes of a village."""
 SHARP = math.cos(0.7)
-"""A road that a village adds should meet no other at less than 0.7 rad: cosine of that angle."""
+"""Cosine of 0.7 rad: the roads added to a village should meet no other at a smaller angle."""
 FARTHEST = 1e6
-"""m2, more than the square of any distance on the map."""
+"""Exceeds the square of any distance on the map, m2."""
 BEND = -math.cos(0.6)
-"""Two roads that turn by less than 0.6 rad at their node make a bend, which is not guarded: cosine between them."""
+"""Cosine between two roads that turn by 0.6 rad at their node; less of a turn is a bend, which is not guarded."""
 
 
 @kernel
 def line_count(w, scene):
-    """Lines of a grid in each direction; 0 where the roads are no grid."""
+    """Lines of a grid in each direction; 0 if the roads are no grid."""
     if w.stage < 2 or int(w.scenes[scene, ROAD_LAW]) != GRID:
         return 0
     return round(2.0 * REACH / w.scenes[scene, SPACING]) + 1
@@ -43,8 +43,10 @@ def line_count(w, scene):
 
 @kernel
 def lay_roads(w, q):
-    """Nodes and edges by the law of the town's scene, and what follows from them. The lake's half axes are left in
-    `lake` (0: there is none), the lines of a grid in `line_at`."""
+    """Lays nodes and edges by the law of the town's scene, and derives the rest.
+
+    Also writes the lake's half axes into `lake` (0: no lake) and the lines of a grid into `line_at`.
+    """
     w.n_node[q] = 0
     w.n_edge[q] = 0
     w.lake[0] = 0.0
@@ -75,7 +77,7 @@ def add_node(w, q, x, y):
 
 @kernel
 def add_road(w, q, i, j):
-    """Both ways of a road, edges 2k and 2k + 1."""
+    """Adds both ways of a road, edges 2k and 2k + 1."""
     e = w.n_edge[q]
     add_way(w, q, e, i, j)
     add_way(w, q, e + 1, j, i)
@@ -96,7 +98,7 @@ def add_way(w, q, e, i, j):
 
 @kernel
 def add_circuit(w, q, first, n):
-    """Roads round n nodes that follow each other."""
+    """Adds a closed circuit of roads through n consecutive nodes."""
     for k in range(n):
         add_road(w, q, first + k, first + (k + 1) % n)
 
@@ -122,7 +124,7 @@ def draw_lines(w, s, axis, n):
     for k in range(1, n):
         total += gap + between(s, 100 * axis + k, -4.0, 4.0)
         w.line_at[axis, k] = total
-    # Stretched so that the last line is at REACH whatever the jitter summed to.
+    # Scaled so that the last line is at REACH.
     w.line_at[axis, 0] = -REACH
     for k in range(1, n):
         w.line_at[axis, k] = w.line_at[axis, k] / total * (2.0 * REACH) - REACH
@@ -130,7 +132,7 @@ def draw_lines(w, s, axis, n):
 
 @kernel
 def lay_grid(w, q, s, n):
-    """n lines each way; nodes where they cross, so that no road has a dead end."""
+    """n lines each way with nodes where they cross, so that no road has a dead end."""
     draw_lines(w, s, 0, n)
     draw_lines(w, s, 1, n)
     for k in range(n * n):
@@ -152,7 +154,7 @@ def lay_shore(w, q, s):
         add_node(w, q, (w.lake[0] + 12.0) * math.cos(t), (w.lake[1] + 12.0) * math.sin(t))
     for k in range(8):
         t = 0.25 * math.pi * k
-        # Corners and mid-sides: rounding makes them exact, so that roads along the axes have straight edges.
+        # Corners and mid-sides. Rounding makes them exact, so that these roads are parallel to the axes.
         add_node(w, q, OUTER * round(1.2 * math.cos(t)), OUTER * round(1.2 * math.sin(t)))
     add_circuit(w, q, 0, RING)
     add_circuit(w, q, RING, 8)
@@ -184,7 +186,7 @@ def lay_loop(w, q, s):
 
 @kernel
 def lay_village(w, q, s):
-    """Scattered nodes and their relative-neighbourhood graph: two are joined where no third is nearer to both."""
+    """Random nodes and their relative-neighbourhood graph: two are joined if no third is nearer to both."""
     wanted = integers(town_stream(w, q, ROAD_COUNT), 0, 12, 17)
     for t in range(TRIES):
         if w.n_node[q] == wanted:
@@ -238,13 +240,15 @@ def roads_at(w, q, i):
 
 @kernel
 def open_dead_end(w, q, i):
-    """Joins node i to its nearest non-neighbour without crossing a road and without a sharp angle; where every road
-    would meet another at one, to that where it is least sharp."""
+    """Joins node i to its nearest non-neighbour without a crossing and without a sharp angle.
+
+    If every candidate has a sharp angle, it takes the least sharp one.
+    """
     best, least = -1, math.inf
     for j in range(w.n_node[q]):
         if j != i and may_join(w, q, i, j):
             cosine = max(sharpest(w, q, i, j), sharpest(w, q, j, i))
-            # Any sharp angle costs more than any distance, whose square is below FARTHEST.
+            # A sharp angle costs more than any distance, since squared distances are below FARTHEST.
             cost = square_gap(w, q, i, j) if cosine <= SHARP else FARTHEST * (1.0 + cosine)
             if cost < least:
                 best, least = j, cost
@@ -261,13 +265,13 @@ def side(w, q, i, j, k):
 
 @kernel
 def may_join(w, q, i, j):
-    """No road joins i and j yet, and a new one would cross none."""
+    """Whether i and j are not joined yet, and a road between them would cross no other."""
     for e in range(0, w.n_edge[q], 2):
         m, n = w.edge[q, e, 0], w.edge[q, e, 1]
         at_i, at_j = m == i or n == i, m == j or n == j
         if at_i and at_j:
             return False
-        # A road that begins where the new one does cannot cross it.
+        # Roads with a common end cannot cross.
         if not (at_i or at_j):
             if side(w, q, i, j, m) != side(w, q, i, j, n) and side(w, q, m, n, i) != side(w, q, m, n, j):
                 return False
@@ -285,12 +289,12 @@ def sharpest(w, q, i, j):
     return most
 
 
-# -- what follows from nodes and edges -------------------------------------------------------------------------
+# -- derived fields --------------------------------------------------------------------------------------------
 
 
 @kernel
 def link(w, q):
-    """Successors of every edge, guarded nodes and the zones of junctions, from nodes, edges and `road_half`."""
+    """Derives successors of edges, guarded nodes and zones of junctions from nodes, edges and `road_half`."""
     for e in range(w.n_edge[q]):
         follow(w, q, e)
     for n in range(w.n_node[q]):
@@ -299,8 +303,10 @@ def link(w, q):
 
 @kernel
 def follow(w, q, e):
-    """The edges that may follow e: all that leave from its end but the way back, which is taken where there is no
-    other. The ends of a straight road have none."""
+    """Writes the edges that may follow e: all that leave from its end, except the way back unless it is the only one.
+
+    The ends of a straight road have no successor.
+    """
     m = 0
     # Edges 2k and 2k + 1 are one road: e ^ 1 is the way back.
     for f in range(w.n_edge[q]):
@@ -315,7 +321,7 @@ def follow(w, q, e):
 
 @kernel
 def guard(w, q, n):
-    """Whether node n is guarded, and its zone at the ends of its roads."""
+    """Writes whether node n is guarded, and its zone at the ends of its roads."""
     roads, closest = 0, -1.0  # cosine of the smallest angle between two of its roads
     for e in range(w.n_edge[q]):
         if w.edge[q, e, 0] == n:
@@ -328,9 +334,9 @@ def guard(w, q, n):
     ends = roads == 1 and w.stage < 2
     w.guarded[q, n] = not (bends or ends)
     half = w.road_half[q]
-    # 1 / tan(t / 2) of an angle t by its cosine.
+    # The root is 1 / tan(t / 2) of the angle t with cosine `closest`.
     zone = max(half + 2.0, (half + 1.0) * math.sqrt((1.0 + closest) / max(1e-9, 1.0 - closest)))
-    # Both shares are below a half, so the zones of an edge's two ends always leave a straight part between them.
+    # Both shares are below 0.5, so the zones at the two ends of an edge always leave a straight part.
     most, share = (zone, 0.4) if w.guarded[q, n] else (0.0 if ends else 2.0, 0.25)
     for e in range(w.n_edge[q]):
         if w.edge[q, e, 0] == n:
@@ -341,7 +347,7 @@ def guard(w, q, n):
 
 @kernel
 def to_road(w, q, x, y):
-    """Distance from a place to the nearest centre line, and the edge whose line that is."""
+    """Distance from a place to the nearest centre line, and the edge of that line."""
     least, nearest = 1e30, 0
     for e in range(0, w.n_edge[q], 2):
         n = w.edge[q, e, 0]

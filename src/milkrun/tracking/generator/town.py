@@ -1,6 +1,6 @@
 """A town from its key: scene, roads, ground, boxes and their shadows, in that order.
 
-All of it is drawn by the town's key, not the row's, so a town may outlive an episode or be the same for all rows.
+All draws are keyed by the town, not by the row, so a town may outlive an episode or be shared by all rows.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from milkrun.tracking.streams import SCENE, SURFACE, town_stream
 from milkrun.tracking.tables import ASPHALT, ASPHALT_SHARE, CROPPED, DIRT, LOT, ROAD_HALF
 
 EPISODE, ROW, FIXED = range(3)
-"""What `town_mode` says: a new town each episode, one a row, the same for all."""
+"""Values of `town_mode`: a new town for each episode, one for each row, the same for all."""
 
 
 @kernel
 def generate(w, b):
-    """The town of row b's instance; it stays where it has been drawn with the same key."""
+    """Draws the town of row b's instance, unless it was drawn with the same key already."""
     q = w.instance_row[b]
     if not take_key(w, b, q):
         return
-    raze(w, q)
+    clear_town(w, q)
     scene = w.scene_list[integers(town_stream(w, q, SCENE), 0, 0, w.n_scenes)]
     half, lines = w.scenes[scene, ROAD_HALF], line_count(w, scene)
     w.scene_id[q] = scene
@@ -44,9 +44,8 @@ def generate(w, b):
 
 @kernel
 def take_key(w, b, q):
-    """Notes the key that row b's town is to be drawn with; False: the town has it already."""
-    # A world that was just made has keys of 0, which may be the right ones (town_seed 0): only edges show that there is
-    # a town.
+    """Sets the key of row b's town; False: the town was drawn with it already."""
+    # A new world has keys of 0, which may be the right ones (town_seed 0), so a town exists only if it has edges.
     fixed, known = w.town_mode == FIXED, w.n_edge[q] > 0
     for k in range(3):
         word = w.stream[b, k]
@@ -60,8 +59,8 @@ def take_key(w, b, q):
 
 
 @kernel
-def raze(w, q):
-    """Nothing of the last town is left behind the counts of this one."""
+def clear_town(w, q):
+    """Clears the fields of the last town, so that entries behind the new counts are 0."""
     w.n_box[q] = 0
     w.tallest[q] = 0.0
     clear_row(w.box_pos, q)

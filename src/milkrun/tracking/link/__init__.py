@@ -1,11 +1,11 @@
-"""The link to a simulator in another process; `docs/link.md` has the protocol. Importing this loads nothing.
+"""The link to a simulator in another process; `docs/link.md` has the protocol. Importing this package loads no module.
 
 | module | holds |
 |---|---|
-| `wire` | frames: bytes to headers and arrays, within their limits |
-| `server`, `groups` | the simulator's side: connections and turns; a world a group |
-| `connection`, `parent` | of a simulator: one connection; the process with which it ends |
-| `client`, `channel` | one environment of the side that trains; its connection, with an end to every wait |
-| `judge`, `pictures` | rewards, ends and pictures of simulators that leave them to the client |
-| `address`, `launch` | where a simulator is, and how one is started for the environments of a process |
+| `wire` | what both sides share: frames within their limits, options and secrets of a `hello` |
+| `server`, `group` | the simulator's side: connections and messages; the world of a group of environments |
+| `client` | the client's side: one connection, and one environment over it |
+| `scoring` | rewards and ends of simulators that leave them to the client |
+| `launch` | starts simulators as child processes |
+| `bridge` | a simulator in one file, without Milkrun, to be copied for foreign simulators |
 """

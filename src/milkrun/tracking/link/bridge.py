@@ -1,13 +1,12 @@
-"""A simulator behind the link, in one file: copy it, or import it in a Webots supervisor.
+"""A simulator behind the link, in one file without Milkrun: copy it, or import it in a Webots supervisor.
 
 `Bridge` speaks the protocol of docs/link.md and calls one simulator for each environment, all in one thread: that of
-`Bridge(MySimulator, port=33727).serve()`, or that of a loop which calls `poll()`. Put yours in the place of
-`FakeSimulator`: its four methods and two numbers are all that is asked. No caps are claimed, so the client
-computes the rewards from `params` and applies the ends `lost`, `range` and `time`. `python bridge.py [port]` serves the
-fake one.
+`Bridge(MySimulator, port=33727).serve()`, or that of a loop which calls `poll()`. Replace `FakeSimulator` by your own
+class with the same four methods and two attributes. The bridge claims no caps, so the client computes the rewards from
+`params` and applies the ends `lost`, `range` and `time`. `python bridge.py [port]` serves the fake simulator.
 
-It listens on this machine only, or with a token, and is made for honest clients: it tells them what they did wrong, but
-one who means harm can hold it up. Needs numpy and msgpack.
+It listens on this machine only, or with a token. It reports violations of honest clients; a malicious client can block
+it. Needs numpy and msgpack.
 """
 
 from __future__ import annotations
@@ -39,36 +38,46 @@ KEYS: dict[Any, dict[str, type]] = {
     "pong": {},
     "close": {},
 }
-"""What a client sends."""
+"""The messages of a client, with the types of their keys."""
 OPTIONS: dict[str, Any] = {
-    "control_hz": 125, "hfov": 0.785398, "half_extent": 120, "start_pitch": [0.6, 1.38], "start_height": [13, 22],
-    "start_direction": [-math.pi, math.pi], "start_long": [2.5, 4.5], "start_lat": [2.5, 4.5], "init_no_done": 100,
-    "done_height": [2, 50], "done_speed": 10000, "done_yaw_rate": 6.283,
-}  # fmt: skip
-"""The options of the tracking world that are used here, with their defaults."""
+    "control_hz": 125,
+    "hfov": 0.785398,
+    "half_extent": 120,
+    "start_pitch": [0.6, 1.38],
+    "start_height": [13, 22],
+    "start_direction": [-math.pi, math.pi],
+    "start_long": [2.5, 4.5],
+    "start_lat": [2.5, 4.5],
+    "init_no_done": 100,
+    "done_height": [2, 50],
+    "done_speed": 10000,
+    "done_yaw_rate": 6.283,
+}
+"""The options of the tracking world used here, with their defaults."""
 
 
 class Refused(Exception):
-    """What a client sent is refused: a code of the protocol and a sentence."""
+    """A refusal of a client: an error code of the protocol and a sentence."""
 
 
 def need(holds: bool, code: str, text: str) -> None:
+    """Raises Refused unless the condition holds."""
     if not holds:
         raise Refused(code, text)
 
 
 @dataclass(eq=False)
 class Client:
-    """A connection; once it is greeted and has its simulator, an environment."""
+    """A connection; after the greeting an environment with its simulator."""
 
     sock: socket.socket
     nonce: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     hello: dict[str, Any] = field(default_factory=dict)
     sim: Any = None
-    turn: int = 0  # of the open question, or of the next
-    question: dict[str, Any] | None = None  # that is not answered yet
-    playing: bool = False  # an episode is under way
-    last_sent: float = 0.0  # when it last heard of us
+    turn: int = 0  # of the open request, or of the next one
+    request: dict[str, Any] | None = None  # the open request
+    playing: bool = False  # whether an episode goes on
+    last_sent: float = 0.0  # time of the last message to it
 
     def send(self, kind: str, arrays: dict[str, NDArray[Any]] | None = None, /, **keys: Any) -> None:
         if arrays:
@@ -85,7 +94,8 @@ class Client:
                 raise ConnectionError("the client hung up")
         return got
 
-    def hear(self) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
+        """The next message, validated."""
         start, size, payload = struct.unpack("<8sII", self.read(16))
         need(start == START, "version", "a frame begins with MRLK, the version 1 and three zeros")
         need(size <= 65_536 and not payload, "too_large", f"header {size}, payload {payload} bytes: at most 65536, 0")
@@ -104,8 +114,10 @@ class Client:
 
 
 class Bridge:
-    """Listens, greets, keeps turns and groups. `simulator()` makes a simulator for an environment that connects, or
-    raises `Refused("busy", "no drone is left")`."""
+    """Serves clients: greeting, turns and groups.
+
+    `simulator()` makes a simulator for a new environment, or raises `Refused("busy", "no drone is left")`.
+    """
 
     def __init__(
         self,
@@ -117,25 +129,28 @@ class Bridge:
     ) -> None:
         if host not in ("127.0.0.1", "localhost") and len(token or b"") < 16:
             raise ValueError(f"any machine that reaches {host} could fly here: that needs a token of 16 bytes or more")
-        self.simulator, self.token, self.max_envs = simulator, token, max_envs
+        self.simulator = simulator
+        self.token = token
+        self.max_envs = max_envs
         self.clients: list[Client] = []
-        self.listener, self.selector = socket.create_server((host, port)), selectors.DefaultSelector()
+        self.listener = socket.create_server((host, port))
+        self.selector = selectors.DefaultSelector()
         self.selector.register(self.listener, selectors.EVENT_READ)
         self.port: int = self.listener.getsockname()[1]
 
     def serve(self) -> None:
-        """Answer for ever."""
+        """Serves for ever."""
         while True:
             self.poll(0.1)
 
     def poll(self, seconds: float = 0.0) -> None:
-        """Hear what has come, or comes within these seconds, and answer: for those who have a loop of their own."""
+        """Handles messages that arrive within these seconds, and answers; for callers with their own loop."""
         for key, _ in self.selector.select(seconds):
-            self._try(key.data, self._hear, key.data) if key.data else self._accept()
-        silent: dict[str, list[int]] = {}  # whom a group with a barrier waits for
-        for hello in [c.hello for c in self.clients if c.sim and not c.question and c.hello["barrier"]]:
+            self._try(key.data, self._handle, key.data) if key.data else self._accept()
+        silent: dict[str, list[int]] = {}  # members without a request, by group, if it has a barrier
+        for hello in [c.hello for c in self.clients if c.sim and not c.request and c.hello["barrier"]]:
             silent.setdefault(hello["group"], []).append(hello["idx"])
-        for client in [c for c in self.clients if c.question]:
+        for client in [c for c in self.clients if c.request]:
             missing = silent.get(client.hello["group"])
             if not missing:
                 self._try(client, self._answer, client)
@@ -143,8 +158,8 @@ class Bridge:
                 self._try(client, client.send, "wait", turn=client.turn, missing=missing[:1000])
 
     def busy(self) -> None:
-        """For a simulator that takes long: call it every second, since clients give up after 5 s of silence."""
-        for client in [c for c in self.clients if c.question or (c.hello and not c.sim)]:
+        """Sends signs of life. Call it every second in a long operation: clients give up after 5 s of silence."""
+        for client in [c for c in self.clients if c.request or (c.hello and not c.sim)]:
             with contextlib.suppress(OSError):
                 client.send("wait", turn=client.turn if client.sim else None, missing=[])
 
@@ -156,8 +171,8 @@ class Bridge:
     def _try(self, client: Client, act: Callable[..., None], *args: Any, **keys: Any) -> None:
         try:
             act(*args, **keys)
-        except Exception as fault:  # whatever goes wrong with a client ends its connection, and nothing else
-            code = "too_large" if "exceeds max_" in str(fault) else "protocol"  # of msgpack, of whatever else
+        except Exception as fault:  # any failure of a client ends its connection only
+            code = "too_large" if "exceeds max_" in str(fault) else "protocol"  # the former is msgpack's
             code, text = fault.args if isinstance(fault, Refused) else (code, f"not understood: {fault!r}")
             self.clients.remove(client)
             self.selector.unregister(client.sock)
@@ -166,19 +181,19 @@ class Bridge:
                     client.send("error", code=code, text=text[:1000])
                 sock.shutdown(socket.SHUT_WR)
                 sock.settimeout(0.5)
-                while sock.recv(65_536):  # if TCP closed with bytes unread, the last message might be lost
+                while sock.recv(65_536):  # a close with unread bytes might discard the last message
                     pass
 
     def _accept(self) -> None:
         client = Client(self.listener.accept()[0])
-        client.sock.settimeout(3)  # so long may a client hold up the others by half a frame, or by not reading
+        client.sock.settimeout(3)  # limits how long a partial frame or a full buffer may block the others
         client.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.clients.append(client)
         self.selector.register(client.sock, selectors.EVENT_READ, client)
         self._try(client, client.send, "challenge", proto=1, nonce=client.nonce, auth=self.token is not None)
 
-    def _hear(self, client: Client) -> None:
-        message = client.hear()
+    def _handle(self, client: Client) -> None:
+        message = client.receive()
         kind, turn = message["type"], message.get("turn")
         if kind == "hello":
             self._greet(client, message)
@@ -189,11 +204,11 @@ class Bridge:
             raise ConnectionError("the client closed")
         elif kind == "pong":
             pass
-        elif client.question or turn != client.turn or (kind == "step" and not client.playing):
+        elif client.request or turn != client.turn or (kind == "step" and not client.playing):
             text = f"the next is turn {client.turn}, after the answer to the last; a step needs an episode under way"
             client.send("error", code="turn", text=text, turn=turn)
-        else:  # to be answered when the group is ready
-            client.question, client.last_sent = message, time.monotonic()
+        else:  # answered when the group is ready
+            client.request, client.last_sent = message, time.monotonic()
 
     def _greet(self, client: Client, hello: dict[str, Any]) -> None:
         name, n, idx = hello["group"], hello["n"], hello["idx"]
@@ -216,12 +231,12 @@ class Bridge:
         client.send("welcome", proto=1, n=n, image=list(sim.image), sim_hz=sim.sim_hz, caps=[])
 
     def _answer(self, client: Client) -> None:
-        sim, config, question, reason = client.sim, client.hello["config"], client.question or {}, 0
+        sim, config, request, reason = client.sim, client.hello["config"], client.request or {}, 0
         try:
-            if question["type"] == "reset":
-                sim.reset(question["seed"], question["row"], question["episode"], config)
+            if request["type"] == "reset":
+                sim.reset(request["seed"], request["row"], request["episode"], config)
             else:
-                reason = int(sim.fly(question["cmd"], sim.sim_hz // config["control_hz"]))
+                reason = int(sim.fly(request["cmd"], sim.sim_hz // config["control_hz"]))
             state = sim.state()
             base = [*state["base"], 0, reason > 0]  # 0: the client computes the reward
             arrays = {
@@ -238,15 +253,15 @@ class Bridge:
                 "visible": bool(state["visible"]),
                 "illegal": False,
             }
-        except Exception as fault:  # whatever it is, it is the simulator's, and a reset may mend it
+        except Exception as fault:  # a failure of the simulator, from which a reset may recover
             arrays, keys = {}, {"code": "internal", "text": f"the simulator failed: {fault!r}"[:1000]}
-        client.question, client.turn, client.playing = None, client.turn + 1, keys.get("reason") == 0
+        client.request, client.turn, client.playing = None, client.turn + 1, keys.get("reason") == 0
         client.send("obs" if arrays else "error", arrays, turn=client.turn - 1, **keys)
 
 
 @dataclass
 class Body:
-    """Something level that moves: place, velocity and acceleration in the world (z is up), heading and turn."""
+    """A level moving object: place, velocity and acceleration in the world (z is up), heading and yaw rate."""
 
     pos: NDArray[np.float64]
     yaw: float
@@ -256,7 +271,7 @@ class Body:
 
 
 def axes(yaw: float, pitch: float = 0.0) -> NDArray[np.float64]:
-    """The axes forward, left and up in the world, as columns, of what is headed `yaw` and looks down by `pitch`."""
+    """The axes forward, left and up as columns in world axes, for a heading `yaw` and a downward `pitch`."""
     c, s, cp, sp = math.cos(yaw), math.sin(yaw), math.cos(pitch), math.sin(pitch)
     return np.array([[c * cp, -s, c * sp], [s * cp, c, s * sp], [-sp, 0.0, cp]])
 
@@ -268,8 +283,10 @@ def base_of(drone: Body, sim_step: int) -> list[float]:
 
 
 def relative(drone: Body, target: Body, before: NDArray[np.float64] | None, dt: float) -> NDArray[np.float64]:
-    """`params` 49 to 57 of a level drone: the target in its axes, and how this changes. `before`: the same nine numbers
-    one sim step of `dt` seconds ago; None: at the start, where nothing has changed yet."""
+    """`params` 49 to 57 of a level drone: the target in its axes, and the derivatives.
+
+    `before`: the same nine numbers one sim step of `dt` seconds ago; None at the start, where derivatives are 0.
+    """
     place = (target.pos - drone.pos) @ axes(drone.yaw)
     if before is None:
         return np.concatenate([place, np.zeros(6)])
@@ -288,8 +305,10 @@ def params_of(
     crash: bool,
     motion: int,
 ) -> list[float]:
-    """The 60 `params` of a level drone with the camera at its place. `near`: the nine numbers of `relative`; `motion`
-    of the target: 0 stands, 1 straight on, 2 turns left, 3 turns right."""
+    """The 60 `params` of a level drone with the camera at its place.
+
+    `near`: the nine numbers of `relative`. `motion`: 0 the target stands, 1 straight on, 2 turns left, 3 turns right.
+    """
     width, camera, there = image[2], np.eye(4), np.eye(4)
     camera[:3, :3], camera[:3, 3] = axes(drone.yaw, pitch), drone.pos
     there[:3, :3], there[:3, 3] = axes(target.yaw), target.pos
@@ -315,7 +334,7 @@ def params_of(
 
 
 class FakeSimulator:
-    """A red square that drives straight on over a chequered plain, and a level drone that flies as it is told."""
+    """A red square that drives straight on over a chequered plain, and a level drone that follows its commands."""
 
     sim_hz = 500
     """Sim steps a second."""
@@ -323,21 +342,29 @@ class FakeSimulator:
     """Channels, rows and columns of its pictures."""
 
     def reset(self, seed: int, row: int, episode: int, config: dict[str, Any]) -> None:
-        """Start the episode of this name: the same three numbers, the same episode. `config`: OPTIONS, and whatever
-        else the client gave."""
+        """Starts the episode of this key: the same three numbers give the same episode.
+
+        `config`: OPTIONS, overridden and extended by those of the client.
+        """
         random = np.random.default_rng([seed, row, episode])
         starts = ("start_pitch", "start_height", "start_direction", "start_long", "start_lat")
         self.pitch, height, self.direction, *off = [random.uniform(*config[name]) for name in starts]
         heading = random.uniform(-math.pi, math.pi)
         yaw, aim = heading + self.direction, axes(heading)[:, :2] @ (random.choice((-1, 1), 2) * off)
         self.drone = Body(aim - axes(yaw)[:, 0] * height / math.tan(self.pitch) + (0, 0, height), yaw)
-        self.target = Body(np.zeros(3), heading, vel=axes(heading)[:, 0] * 8)  # its centre on the ground
+        self.target = Body(np.zeros(3), heading, vel=axes(heading)[:, 0] * 8)  # its centre is on the ground
         self.near = relative(self.drone, self.target, None, 1 / self.sim_hz)
-        self.config, self.half_width, self.sim_step, self.reason = config, math.tan(config["hfov"] / 2), 0, 0
+        self.config = config
+        self.half_width = math.tan(config["hfov"] / 2)
+        self.sim_step = 0
+        self.reason = 0
 
     def fly(self, cmd: list[float], steps: int) -> int:
-        """Fly forward, left, up (m/s) and turn to the left (rad/s) for so many sim steps, or until an end; its reason:
-        0 none, 1 crash, 2 height, 3 drift, 4 speed, 5 yaw_rate, 6 attitude, 11 target_gone. Then stand still."""
+        """Flies forward, left, up (m/s) and turns to the left (rad/s) for `steps` sim steps, or until an end.
+
+        Returns the reason of the end: 0 none, 1 crash, 2 height, 3 drift, 4 speed, 5 yaw_rate, 6 attitude, 11
+        target_gone. After an end it stands still.
+        """
         dt, drone, target = 1 / self.sim_hz, self.drone, self.target
         while steps > 0 and not self.reason:
             steps, self.sim_step = steps - 1, self.sim_step + 1
@@ -345,11 +372,12 @@ class FakeSimulator:
             vel = axes(drone.yaw) @ cmd[:3]
             drone.acc, drone.vel, drone.pos = (vel - drone.vel) / dt, vel, drone.pos + vel * dt
             target.pos = target.pos + target.vel * dt
-            self.near, self.reason = relative(drone, target, self.near, dt), self._end()
+            self.near = relative(drone, target, self.near, dt)
+            self.reason = self._end()
         return self.reason
 
     def _end(self) -> int:
-        """The reason of an end. There is no wind here, and the drone is level: neither drift nor attitude."""
+        """The reason of an end. Without wind and with a level drone there is neither drift nor attitude."""
         option, height = self.config, self.drone.pos[2]
         low, high = option["done_height"]
         ends = {
@@ -375,7 +403,7 @@ class FakeSimulator:
         return np.where(square[..., None], (220, 30, 30), rgb).astype(np.uint8).transpose(2, 0, 1)
 
     def state(self) -> dict[str, Any]:
-        """`base` without its last two numbers, `params`, the target's `kind`, whether it is `visible`."""
+        """`base` without its last two numbers, `params`, the target's `kind`, and whether it is `visible`."""
         ahead, aside, above = (self.target.pos - self.drone.pos) @ axes(self.drone.yaw, self.pitch)
         right, down = self.half_width * ahead, self.half_width * ahead * self.image[1] / self.image[2]
         params = params_of(

@@ -1,6 +1,6 @@
-"""Simulators started for the environments of this process: one an address, shared, and ended with the last of them.
+"""Starts simulators for the environments of this process: one for each address, shared, ended with its last user.
 
-A simulator is a child process, `python -m milkrun simulate`. It leaves by itself when this process dies.
+A simulator is a child process, `python -m milkrun simulate`. It ends by itself when this process dies.
 """
 
 from __future__ import annotations
@@ -22,62 +22,60 @@ from typing import IO
 from milkrun.core.clock import listening
 from milkrun.core.errors import LinkError, LinkTimeout
 from milkrun.tracking.config import TrackingConfig
-from milkrun.tracking.link.address import HERE, Address
-from milkrun.tracking.link.groups import compile_code
-from milkrun.tracking.link.wire import MOST_ENVS
+from milkrun.tracking.link.wire import MAX_ENVS
 
 MINUTE = 60.0
 GRACE = 2.0
-"""Seconds that a simulator has to leave by itself."""
+"""Seconds between SIGTERM and SIGKILL."""
 LINES = 5
-"""Of what a simulator said, in an error."""
+"""Lines of a simulator's stderr in an error."""
 
 Place = tuple[str, int, str | None]
 _running: dict[tuple[int, Place], Simulator] = {}
-"""By process and what was asked for."""
+"""By process id and requested place."""
 _lock = threading.RLock()
 _compiled: set[str] = set()
 
 
-def share(config: TrackingConfig, address: Address, row: int) -> Simulator | None:
-    """The simulator of this process at an address, one user more; it is started by `ensure`. None: another process has
-    the environment 0, and starts it."""
-    here = os.getpid(), _place(config, address)
-    if here not in _running and row != 0 and address.port != 0:
+def share(config: TrackingConfig, host: str, port: int, row: int) -> Simulator | None:
+    """Adds a user to the simulator of this process at `host` and `port`; `ensure` starts it.
+
+    None if another process has environment 0 and starts it.
+    """
+    # A named port has one simulator, which refuses a wrong token; each token has a free port of its own.
+    place = "127.0.0.1" if host == "localhost" else host, port, config.token_file if port == 0 else None
+    key = os.getpid(), place
+    if key not in _running and row != 0 and port != 0:
         return None
     _compile(config)
     with _lock:
-        simulator = _running.get(here)
+        simulator = _running.get(key)
         if simulator is None:
-            simulator = _running[here] = Simulator(address, config)
+            simulator = _running[key] = Simulator(place, host, config)
         simulator.users += 1
         return simulator
 
 
-def _place(config: TrackingConfig, address: Address) -> Place:
-    """What environments share a simulator by. At a port that they name there can only be one, and who has another token
-    is told so; free ports are as many as there are tokens."""
-    host = HERE if address.host == "localhost" else address.host
-    return host, address.port, config.token_file if address.port == 0 else None
-
-
 def _compile(config: TrackingConfig) -> None:
-    """Has the code that a simulator will need compiled, so that starting one takes no longer than loading it."""
+    """Compiles the code of a simulator into the cache, so that `delay` only covers loading it."""
+    from milkrun.tracking.link.group import compile_code  # the world, which clients of a running simulator do not need
+
     with _lock:
         if config.action_mode not in _compiled:
-            with listening(_tell_compiling()):
+            with listening(_log_compiling()):
                 compile_code(config)
             _compiled.add(config.action_mode)
 
 
 class Simulator:
-    """A child process and those who use it."""
+    """A child process and the number of its users."""
 
-    def __init__(self, address: Address, config: TrackingConfig) -> None:
-        self._place = _place(config, address)
-        self._asked_port, self._host = address.port, address.host
-        self._token_file, self._max_restarts = config.token_file, config.max_restarts
-        self.port = address.port
+    def __init__(self, place: Place, host: str, config: TrackingConfig) -> None:
+        self._place = place
+        self._host = host
+        self._token_file = config.token_file
+        self._max_restarts = config.max_restarts
+        self.port = place[1]
         self.users = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._log: IO[bytes] | None = None
@@ -93,14 +91,14 @@ class Simulator:
 
     @property
     def state(self) -> str:
-        """How it is, for an error sentence."""
+        """Its state, as a part of error messages."""
         if self._process is None:
             return "was not started"
         code = self._process.poll()
-        return "runs" if code is None else f"ended with the exit code {code}{self._last_words()}"
+        return "runs" if code is None else f"ended with the exit code {code}{self._last_lines()}"
 
     def ensure(self, deadline: float) -> None:
-        """Starts it, or starts it again if it died, at most so often a minute. Raises LinkError."""
+        """Starts it, or restarts it if it died, at most `max_restarts` times a minute. Raises LinkError."""
         with _lock:
             if self.alive:
                 return
@@ -119,18 +117,18 @@ class Simulator:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that it is now."""
+        """The id of the current process."""
         return None if self._process is None else self._process.pid
 
     def kill(self, pid: int | None) -> None:
-        """Ends the process that says nothing any more, unless another has taken its place since."""
+        """Kills the process if it is still the current one."""
         with _lock:
             if self._process is not None and self._process.pid == pid:
                 self._process.kill()
                 self._process.wait()
 
     def release(self) -> None:
-        """One user less; the last one ends it."""
+        """Removes a user; the last one ends the process."""
         with _lock:
             self.users -= 1
             if self.users <= 0:
@@ -139,8 +137,8 @@ class Simulator:
 
     def _start(self, deadline: float) -> None:
         self._end()
-        # Room for the largest group: how many environments it is for is known only when they come. No idle timeout: it
-        # ends with the last of them, or with this process.
+        # Room for the largest group, since the number of environments is not known yet. No idle timeout, since the
+        # simulator ends with its last user or with this process.
         command = [
             sys.executable,
             "-m",
@@ -149,19 +147,19 @@ class Simulator:
             "--host",
             self._host,
             "--port",
-            str(self._asked_port),
+            str(self._place[1]),
             "--parent-pid",
             str(os.getpid()),
             "--idle-timeout",
             "0",
             "--max-envs",
-            str(MOST_ENVS),
+            str(MAX_ENVS),
         ]
         if self._token_file is not None:
             command += ["--token-file", self._token_file]
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as the process)
         try:
-            # a session of its own: Ctrl-C in a terminal is for the one who trains
+            # A session of its own, so that Ctrl-C in a terminal reaches this process only.
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -179,30 +177,30 @@ class Simulator:
             raise
 
     def _read_port(self, process: subprocess.Popen[bytes], deadline: float) -> int:
-        """Waits for the line that says that it is ready."""
-        said = b""
+        """Waits for the ready line and returns its port."""
+        output = b""
         pipe: IO[bytes] = process.stdout  # type: ignore[assignment]
         with pipe, selectors.DefaultSelector() as ready:
             ready.register(pipe, selectors.EVENT_READ)
-            while b"\n" not in said:
+            while b"\n" not in output:
                 left = deadline - time.monotonic()
                 if left <= 0 or not ready.select(left):
                     raise LinkTimeout(
                         f"{self._name} was not ready within the option delay; on a "
-                        f"busy machine a larger one helps{self._last_words()}"
+                        f"busy machine a larger one helps{self._last_lines()}"
                     )
-                some = os.read(pipe.fileno(), 4096)
-                if not some:
+                chunk = os.read(pipe.fileno(), 4096)
+                if not chunk:
                     process.wait()
                     raise LinkError(f"{self._name} {self.state}")
-                said += some
+                output += chunk
         try:
-            return int(json.loads(said.split(b"\n")[0])["port"])
+            return int(json.loads(output.split(b"\n")[0])["port"])
         except (ValueError, KeyError, TypeError):
-            raise LinkError(f"{self._name} said {said[:100]!r} instead of its port") from None
+            raise LinkError(f"{self._name} said {output[:100]!r} instead of its port") from None
 
-    def _last_words(self) -> str:
-        """The end of what it wrote on stderr."""
+    def _last_lines(self) -> str:
+        """The last lines of its stderr, as a part of error messages."""
         if self._log is None:
             return ""
         self._log.seek(0, os.SEEK_END)
@@ -226,7 +224,7 @@ class Simulator:
 
 
 def _environment() -> dict[str, str]:
-    """That of this process; the child finds the same Milkrun, and its threads sleep while they have no work."""
+    """The environment of this process, so that the child finds the same Milkrun and its idle threads sleep."""
     env = {"OMP_WAIT_POLICY": "passive", **os.environ}
     root = Path(__file__).resolve().parents[3]
     if root.name not in ("site-packages", "dist-packages"):
@@ -234,13 +232,14 @@ def _environment() -> dict[str, str]:
     return env
 
 
-def _tell_compiling() -> Callable[[bool], None]:
+def _log_compiling() -> Callable[[bool], None]:
+    """A listener that logs the first compilation."""
     announced = False
 
-    def tell(busy: bool) -> None:
+    def log(busy: bool) -> None:
         nonlocal announced
         if busy and not announced:
             announced = True
             logging.getLogger("milkrun").info("preparing the code of the simulator: once, some 20 s")
 
-    return tell
+    return log

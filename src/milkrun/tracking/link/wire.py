@@ -1,21 +1,27 @@
-"""Frames of the link: sixteen bytes, a msgpack map, and arrays behind it.
+"""What both sides of the link share: frames (a prefix, a msgpack map, arrays), options and secrets of a `hello`.
 
-What arrives comes from somebody else, so nothing of it is trusted: every length, type and level is looked at before it
-is used, nothing is executed, and whatever does not hold is a `Fault` with the code that the protocol has for it.
+Received bytes are not trusted: every length, type and nesting level is validated before use, and nothing is executed.
+A violation raises `Fault` with its error code in the protocol (docs/link.md).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import hmac
 import math
+import os
+import shlex
+import stat
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import missing_extra
+from milkrun.core.errors import ConfigError, missing_extra
+from milkrun.tracking.config import TrackingConfig
 
 try:
     import msgpack
@@ -27,19 +33,19 @@ PORT = 33727
 MAGIC = b"MRLK"
 VERSION = 1
 PREFIX = struct.Struct("<4sBBHII")
-"""Magic, version of the frame, 0, 0, bytes of the header, bytes of the payload."""
-MOST_HEADER = 65_536
-MOST_PAYLOAD = 33_554_432
-MOST_TEXT = 4_096
+"""Magic, frame version, two reserved fields (0), header length and payload length in bytes."""
+MAX_HEADER = 65_536
+MAX_PAYLOAD = 33_554_432
+MAX_TEXT = 4_096
 """Bytes of a string or a binary."""
-SHORT = MOST_TEXT // 4
-"""Characters that never have more bytes than that."""
-MOST_LEVELS = 8
-MOST_AXES = 8
-MOST_ENVS = 4_096
+SAFE_CHARACTERS = MAX_TEXT // 4
+"""A string of at most this many characters never exceeds MAX_TEXT bytes in UTF-8."""
+MAX_LEVELS = 8
+MAX_AXES = 8
+MAX_ENVS = 4_096
 """Environments of a group."""
-MOST_NAMED = 1_000
-"""Environments that a `wait` names."""
+MAX_MISSING = 1_000
+"""Environments listed in a `wait`."""
 DTYPES: dict[str, np.dtype[Any]] = {
     "u1": np.dtype("<u1"),
     "i4": np.dtype("<i4"),
@@ -50,85 +56,108 @@ DTYPES: dict[str, np.dtype[Any]] = {
 SPEEDS = 4
 """Numbers of a command: forward, left, up, turn."""
 BASE, PARAMS, SCORES = 22, 60, 2
-"""Numbers in the arrays of an `obs`."""
+"""Sizes of the float64 arrays of an `obs`."""
 REWARD, DONE = 20, 21
-"""Where `base` has them; 0 is the sim step, 1..19 the drone's own motion."""
+"""Indices in `base`; index 0 is the sim step, 1..19 are the drone's own motion."""
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+MIN_TOKEN = 16
+"""Bytes of a secret: 128 bits if they are random."""
+CLIENT_OPTIONS = (
+    "norm",
+    "need_render",
+    "verbose",
+    "log_dir",
+    "link",
+    "port",
+    "auto_start",
+    "delay",
+    "barrier",
+    "token_file",
+    "max_restarts",
+    "other_state",
+    "reward_params",
+    "critic",
+    "frame_stack",
+)
+"""Options without effect on the computations of a simulator."""
 
 Header = dict[str, Any]
 Frame = tuple[Header, memoryview]
-"""A header and its payload. The payload is only there until more is received."""
+"""A header and its payload, a view that is valid until the next receive."""
 
 
 class Fault(Exception):
-    """What the protocol does not allow: the code of the error, and a sentence for a person. It stays in the link."""
+    """A protocol violation: the error code and a sentence for the user. Never leaves the link."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.code, self.text = code, text
+        self.code = code
+        self.text = text
 
 
-# -- what is sent -----------------------------------------------------------------------------------------------------
+# -- encode ----------------------------------------------------------------------------------------------------------
 
 _pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
 
 
-def head(header: Header, payload: int = 0) -> bytes:
-    """The frame of a header up to its payload, which has so many bytes."""
+def encode(header: Header, payload: int = 0) -> bytes:
+    """The bytes of a frame up to its payload. `payload`: length of the payload in bytes."""
     packed = _pack(header)
     return PREFIX.pack(MAGIC, VERSION, 0, 0, len(packed), payload) + packed
 
 
 def mac_of(token: bytes, nonce: bytes, group: str, idx: int) -> bytes:
-    """The proof that a client has the token."""
+    """The HMAC by which a client proves that it has the token."""
     return hmac.new(token, b"|".join((nonce, group.encode(), str(idx).encode())), hashlib.sha256).digest()
 
 
-# -- what arrives -----------------------------------------------------------------------------------------------------
+# -- decode ----------------------------------------------------------------------------------------------------------
 
 
-class Inbox:
-    """Bytes of one connection as they come, and the frames in them. `most_payload` is what this side accepts.
+class FrameReader:
+    """Receive buffer of one connection, which decodes frames from it. `max_payload` limits the accepted payload.
 
-    Receive into `room()`, say by `took` how many bytes came, then ask for `frame()` until there is none. The memory
-    grows with what a frame announces, within the limits, and is used again.
+    Receive into `space()`, call `advance` with the number of received bytes, then call `frame()` until it returns
+    None. The buffer is reused; it grows to the announced length of a frame, within the limits.
     """
 
-    __slots__ = ("_data", "_end", "_most_payload", "_need", "_start", "_view")
+    __slots__ = ("_data", "_end", "_max_payload", "_need", "_start", "_view")
 
-    def __init__(self, most_payload: int = MOST_PAYLOAD, size: int = 4096) -> None:
-        self._most_payload = most_payload
+    def __init__(self, max_payload: int = MAX_PAYLOAD, size: int = 4096) -> None:
+        self._max_payload = max_payload
         self._start = self._end = 0
         self._need = PREFIX.size
         self._data = bytearray(size)
         self._view = memoryview(self._data)
 
     @property
-    def begun(self) -> bool:
-        """Whether a frame has begun and is not complete."""
+    def partial(self) -> bool:
+        """Whether the buffer holds the beginning of an incomplete frame."""
         return self._end > self._start
 
-    def room(self) -> memoryview:
-        """Where the next bytes belong. What `frame` has handed out is no longer valid."""
+    def space(self) -> memoryview:
+        """Free space for the next bytes. Invalidates the payloads that `frame` has returned."""
         if self._start == self._end:
             self._start = self._end = 0
-        # Moved to the front only if they are in the way of what is to come. By a copy, since the two places may
-        # overlap.
+        # Unread bytes move to the front only if the frame would not fit. Via a copy, since the two places may overlap.
         if self._start and (self._end == len(self._data) or self._start + self._need > len(self._data)):
             rest = bytes(self._view[self._start : self._end])
-            self._start, self._end = 0, len(rest)
+            self._start = 0
+            self._end = len(rest)
             self._view[: self._end] = rest
         if self._need > len(self._data):
-            self._allot(self._need)
+            self._allocate(self._need)
         return self._view[self._end :]
 
-    def took(self, count: int) -> None:
+    def advance(self, count: int) -> None:
+        """Counts bytes that were received into `space()`."""
         self._end += count
 
     def frame(self) -> Frame | None:
-        """The next complete frame; None: more must come. Raises Fault as soon as what is there cannot be a frame."""
+        """The next complete frame, or None. Raises Fault as soon as the received bytes cannot be a frame."""
         start, have = self._start, self._end - self._start
         if have < PREFIX.size:
-            # Another program may never send a whole prefix: it is recognised by its first bytes.
+            # Another program may never send a whole prefix, so its first bytes are compared already.
             if have and not MAGIC.startswith(bytes(self._view[start : start + min(have, 4)])):
                 raise Fault("version", _foreign(bytes(self._view[start : self._end])))
             return None
@@ -139,26 +168,29 @@ class Inbox:
             raise Fault("version", f"the frame is of version {version}, not {VERSION}")
         if zero or zeros:
             raise Fault("protocol", "bytes 5 to 7 of a frame must be 0")
-        if not 1 <= header <= MOST_HEADER:
-            raise Fault("too_large" if header else "protocol", f"a header has 1 to {MOST_HEADER} bytes, not {header}")
-        if payload > self._most_payload:
-            raise Fault("too_large", f"a payload has at most {self._most_payload} bytes here, not {payload}")
+        if not 1 <= header <= MAX_HEADER:
+            raise Fault("too_large" if header else "protocol", f"a header has 1 to {MAX_HEADER} bytes, not {header}")
+        if payload > self._max_payload:
+            raise Fault("too_large", f"a payload has at most {self._max_payload} bytes here, not {payload}")
         body = start + PREFIX.size
         stop = body + header + payload
         if stop > self._end:
             self._need = stop - start
             return None
-        self._start, self._need = stop, PREFIX.size
+        self._start = stop
+        self._need = PREFIX.size
         return read_header(self._view[body : body + header]), self._view[body + header : stop]
 
-    def _allot(self, size: int) -> None:
-        """Other memory, of at least so many bytes, with what is there at its start."""
+    def _allocate(self, size: int) -> None:
+        """Replaces the buffer by one of `size` bytes and keeps the unread bytes."""
         data = bytearray(size)
         rest = self._end - self._start
         if rest:
             data[:rest] = self._view[self._start : self._end]
-        self._start, self._end = 0, rest
-        self._data, self._view = data, memoryview(data)
+        self._start = 0
+        self._end = rest
+        self._data = data
+        self._view = memoryview(data)
 
 
 def _foreign(begins: bytes) -> str:
@@ -170,10 +202,10 @@ def _no_extension(code: int, data: bytes) -> Any:
 
 
 def read_header(data: memoryview | bytes) -> Header:
-    """The map of a header, within its limits."""
+    """Decodes a header and validates its limits."""
     try:
-        # The checks below find whatever is too large; these limits keep the decoder from making it first. max_ext_len
-        # refuses timestamps too, which the decoder makes without asking the hook.
+        # The checks below refuse large values; these limits prevent their allocation. max_ext_len also refuses
+        # timestamps, which the decoder creates without a call of the hook.
         header = msgpack.unpackb(
             data,
             raw=False,
@@ -181,13 +213,13 @@ def read_header(data: memoryview | bytes) -> Header:
             strict_map_key=True,
             ext_hook=_no_extension,
             max_ext_len=0,
-            max_str_len=MOST_HEADER,
-            max_bin_len=MOST_HEADER,
-            max_array_len=MOST_HEADER,
-            max_map_len=MOST_HEADER,
+            max_str_len=MAX_HEADER,
+            max_bin_len=MAX_HEADER,
+            max_array_len=MAX_HEADER,
+            max_map_len=MAX_HEADER,
         )
     except msgpack.StackError:
-        raise Fault("too_large", f"a header has at most {MOST_LEVELS} levels") from None
+        raise Fault("too_large", f"a header has at most {MAX_LEVELS} levels") from None
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:
         raise Fault("protocol", f"the header is no msgpack map of plain values: {_brief(e)}") from None
     if type(header) is not dict:
@@ -203,28 +235,28 @@ def _brief(error: Exception) -> str:
 
 
 def _check_levels(value: Any, level: int) -> None:
-    """Refuses what is too deep or too long, and keys that are no strings, in a map or an array."""
-    if level > MOST_LEVELS:
-        raise Fault("too_large", f"a header has at most {MOST_LEVELS} levels")
+    """Refuses excessive nesting or length, and keys other than strings, in a map or an array."""
+    if level > MAX_LEVELS:
+        raise Fault("too_large", f"a header has at most {MAX_LEVELS} levels")
     if type(value) is dict:
         for key in value:
             if type(key) is not str:
                 raise Fault("protocol", "keys are strings")
-            if len(key) > SHORT:
+            if len(key) > SAFE_CHARACTERS:
                 _check_text(key)
         value = value.values()
     for item in value:
         kind = type(item)
         if kind is str or kind is bytes:
-            if len(item) > SHORT:
+            if len(item) > SAFE_CHARACTERS:
                 _check_text(item)
         elif kind is list or kind is dict:
             _check_levels(item, level + 1)
 
 
 def _check_text(text: str | bytes) -> None:
-    if len(text.encode() if isinstance(text, str) else text) > MOST_TEXT:
-        raise Fault("too_large", f"strings and binaries have at most {MOST_TEXT} bytes")
+    if len(text.encode() if isinstance(text, str) else text) > MAX_TEXT:
+        raise Fault("too_large", f"strings and binaries have at most {MAX_TEXT} bytes")
 
 
 def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
@@ -243,12 +275,12 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
         dtype = DTYPES.get(code) if type(code) is str else None
         if dtype is None:
             raise Fault("protocol", f"the dtype of an array is one of {' '.join(DTYPES)}")
-        if type(shape) is not list or len(shape) > MOST_AXES:
-            raise Fault("protocol", f"the shape of an array is a list of at most {MOST_AXES} sizes")
+        if type(shape) is not list or len(shape) > MAX_AXES:
+            raise Fault("protocol", f"the shape of an array is a list of at most {MAX_AXES} sizes")
         count = 1
         for size in shape:
-            if type(size) is not int or not 0 <= size <= MOST_PAYLOAD:
-                raise Fault("protocol", f"a size of an array is an integer in 0 .. {MOST_PAYLOAD}")
+            if type(size) is not int or not 0 <= size <= MAX_PAYLOAD:
+                raise Fault("protocol", f"a size of an array is an integer in 0 .. {MAX_PAYLOAD}")
             count *= size
         stop = at + count * dtype.itemsize
         if stop > len(payload):
@@ -256,7 +288,7 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
         array = np.frombuffer(payload, dtype, count, at) if count else np.empty(0, dtype)
         try:
             arrays[name] = array if len(shape) == 1 else array.reshape(shape)
-        except ValueError:  # an array without elements too has a size that numpy can count, its zeros left out
+        except ValueError:  # numpy multiplies the sizes other than 0 even if the array is empty
             raise Fault("protocol", "the shape of an array is larger than any array") from None
         at = stop
     if at != len(payload):
@@ -264,35 +296,36 @@ def read_arrays(header: Header, payload: memoryview) -> dict[str, np.ndarray]:
     return arrays
 
 
-# -- what a header may hold -------------------------------------------------------------------------------------------
+# -- values of a header -----------------------------------------------------------------------------------------------
 
 
-def whole(header: Header, key: str, low: int, high: int = 2**63 - 1) -> int:
-    """An integer of a header."""
+def integer(header: Header, key: str, low: int, high: int = 2**63 - 1) -> int:
+    """The integer at `key`, validated."""
     value = header.get(key)
-    # Not isinstance, here and below: True is an int too.
+    # type() instead of isinstance, here and below: True is an instance of int.
     if type(value) is not int or not low <= value <= high:
         raise Fault("protocol", f"`{key}` of `{header['type']}` is an integer in {low} .. {high}")
     return value
 
 
-def flag(header: Header, key: str) -> bool:
+def boolean(header: Header, key: str) -> bool:
+    """The boolean at `key`, validated."""
     value = header.get(key)
     if type(value) is not bool:
         raise Fault("protocol", f"`{key}` of `{header['type']}` is a boolean")
     return value
 
 
-def text(header: Header, key: str, most: int = MOST_TEXT, least: int = 0) -> str:
-    """A string of a header, of so many bytes."""
+def string(header: Header, key: str, high: int = MAX_TEXT, low: int = 0) -> str:
+    """The string at `key`, of `low` to `high` bytes, validated."""
     value = header.get(key)
-    if type(value) is not str or not least <= len(value.encode()) <= most:
-        raise Fault("protocol", f"`{key}` of `{header['type']}` is a string of {least} to {most} bytes")
+    if type(value) is not str or not low <= len(value.encode()) <= high:
+        raise Fault("protocol", f"`{key}` of `{header['type']}` is a string of {low} to {high} bytes")
     return value
 
 
-def numbers(value: Any, what: str, count: int) -> list[float]:
-    """So many numbers, all of them finite."""
+def floats(value: Any, what: str, count: int) -> list[float]:
+    """`count` finite numbers, validated."""
     if type(value) is not list or len(value) != count or not all(type(x) in (int, float) for x in value):
         raise Fault("protocol", f"{what}: {count} numbers")
     if not all(map(math.isfinite, value)):
@@ -300,9 +333,63 @@ def numbers(value: Any, what: str, count: int) -> list[float]:
     return value
 
 
-def wholes(header: Header, key: str, most: int) -> Sequence[int]:
-    """A list of integers that are not negative."""
+def integers(header: Header, key: str, high: int) -> Sequence[int]:
+    """The list at `key`, of at most `high` integers of 0 or more, validated."""
     value = header.get(key)
-    if type(value) is not list or len(value) > most or not all(type(x) is int and x >= 0 for x in value):
-        raise Fault("protocol", f"`{key}` of `{header['type']}` is a list of at most {most} integers")
+    if type(value) is not list or len(value) > high or not all(type(x) is int and x >= 0 for x in value):
+        raise Fault("protocol", f"`{key}` of `{header['type']}` is a list of at most {high} integers")
     return value
+
+
+# -- options and secrets of a `hello` ----------------------------------------------------------------------------------
+
+
+def options_of(config: TrackingConfig) -> dict[str, Any]:
+    """The options in a `hello`: those that affect a simulator and differ from their default.
+
+    `scene` and `weather` are always included unless they are None, since a simulator may have its own defaults.
+    """
+    options = {}
+    # Every other option that may be None has None as its default.
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if f.name in CLIENT_OPTIONS or value is None or (value == f.default and f.name not in ("scene", "weather")):
+            continue
+        options[f.name] = list(value) if isinstance(value, tuple) else value
+    return options
+
+
+def read_options(given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> TrackingConfig:
+    """The configuration of a group from the options in a `hello`, completed by `defaults`. Raises ConfigError."""
+    try:
+        config = TrackingConfig.build(config={**(defaults or {}), **given})
+    except (TypeError, ValueError, ArithmeticError) as e:  # ConfigError is a ValueError
+        raise e if isinstance(e, ConfigError) else ConfigError(f"the options cannot be read: {e}") from None
+    unchanged = {f.name: f.default for f in dataclasses.fields(TrackingConfig) if f.name in CLIENT_OPTIONS}
+    return config.replace(**unchanged)
+
+
+def read_token(path: str | None) -> bytes | None:
+    """The secret in a file, stripped of white space; None without a path.
+
+    As ssh does with its keys, it refuses a file that other users may read or write.
+    """
+    if path is None:
+        return None
+    try:
+        with Path(path).open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            token = file.read().strip()
+    except (OSError, ValueError) as e:
+        raise ConfigError(f"token_file {path!r}: cannot be read: {getattr(e, 'strerror', None) or e}") from None
+    if mode & 0o077:
+        raise ConfigError(
+            f"token_file {path!r}: has the mode {mode:04o}, so other users may read or write it; "
+            f"set it to 0600: chmod 600 {shlex.quote(str(path))}"
+        )
+    if len(token) < MIN_TOKEN:
+        raise ConfigError(
+            f"token_file {path!r}: holds {len(token)} bytes; put a random secret of at least {MIN_TOKEN} "
+            "bytes in it, for example by: openssl rand -hex 32"
+        )
+    return token

@@ -1,7 +1,7 @@
-"""What the dial-a-ride checker knows of one instance, and how it reads it: from an instance, or from a batch of fields.
+"""Instances for the dial-a-ride checker, read from a DARPInstance or from a batch of fields.
 
-The two rules measure differently. `classic` drives float64 distances and takes distance / speed; `deadlines` drives
-float32 distances and takes whole units of time, the float32 quotient rounded half to even. Padding is cut off here.
+The rules measure differently. `classic` uses float64 distances and distance / speed; `deadlines` uses float32 distances
+and integer times, the float32 quotient rounded half to even. Padding is removed here.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLOWEST, FASTEST = 1e-6, 1e9
 
 @dataclass(frozen=True)
 class Case:
-    """One instance without padded nodes; a vehicle of capacity 0 is padding and drives nothing."""
+    """One instance without padded nodes; a vehicle of capacity 0 is padding."""
 
     rule: str
     speed: float
@@ -44,7 +44,7 @@ class Case:
         return len(self.demand)
 
     def distance(self, start: Ints, stop: Ints) -> Floats:
-        """From nodes `start` to nodes `stop`, in the precision of the rule."""
+        """Distances from nodes `start` to nodes `stop`, in the precision of the rule."""
         if self.matrix is not None:
             return self.matrix[start, stop]
         assert self.places is not None
@@ -53,14 +53,14 @@ class Case:
         return way
 
     def travel(self, distance: Floats) -> NDArray[Any]:
-        """How long these distances take."""
+        """The travel times of distances."""
         if self.rule == "deadlines":
             return np.rint(distance / np.float32(self.speed)).astype(np.int64)
         return distance / self.speed
 
 
 def speed_of(rule: str, speed: float | None) -> float:
-    """The speed of a call, by default that of the rule; refuses what is neither a rule nor a speed."""
+    """The speed of a call, by default that of the rule; validates both."""
     if not isinstance(rule, str) or rule not in SPEEDS:
         raise ConfigError(f"rule {rule!r} is unknown{did_you_mean(str(rule), SPEEDS)}")
     value: Any = SPEEDS[rule] if speed is None else speed
@@ -71,7 +71,7 @@ def speed_of(rule: str, speed: float | None) -> float:
 
 
 def of_instance(instance: DARPInstance, rule: str, speed: float | None) -> Case:
-    """The case of an instance; rule `deadlines` looks at places, demand, capacity and deadlines only."""
+    """The case of an instance; the rule `deadlines` reads places, demand, capacity and deadlines only."""
     if rule == "deadlines" and instance.dist is not None:
         raise ConfigError(f"{instance.name}: rule 'deadlines' drives straight lines, the instance has a matrix")
     classic = rule != "deadlines"
@@ -96,7 +96,7 @@ def of_dataset(
 ) -> tuple[Ints, Callable[[int], Case]]:
     """For each of `batch` solution rows its instance (B,), and the case of an instance.
 
-    Both layouts are read; without the depot, as `depot` beside `locs`, rule `deadlines` alone knows its deadline: none.
+    Accepts both layouts. With a separate `depot` only the rule `deadlines` knows the depot's deadline: none.
     """
     pace = speed_of(rule, speed)
     if metric not in (None, "euclid", "matrix") or (rule == "deadlines" and metric == "matrix"):
@@ -104,7 +104,7 @@ def of_dataset(
     data = Dataset(dataset, batch, metric="euclid" if rule == "deadlines" else metric)
     count, width = data.num_instances, data.num_nodes
     sizes = np.full(count, width)
-    # `Dataset` knows sizes by solution row; an instance that no solution is for keeps the full width.
+    # `Dataset` has sizes by solution row; an instance without a solution keeps the full width.
     sizes[data.rows] = data.n_nodes
     if (sizes % 2 == 0).any():
         q = int((sizes % 2 == 0).argmax())
@@ -139,7 +139,7 @@ def of_dataset(
         opens, service, duration = np.zeros(real.shape), np.zeros(real.shape), np.full(count, np.inf)
         ride = np.full((count, width // 2), np.inf)
     refuse(real & ~(opens <= closes), "time_windows", closes, "must be a number that is not before window_open")
-    rounded = None if data.locs is None else data.locs.astype(np.float32)  # what a world keeps, so what is driven
+    rounded = None if data.locs is None else data.locs.astype(np.float32)  # as a world stores them
 
     def case(q: int) -> Case:
         n = int(sizes[q])
@@ -177,7 +177,7 @@ def _field(data: Dataset, name: str, kinds: str, shape: tuple[int, int | None]) 
 
 
 def _per_node(data: Dataset, name: str, kinds: str, depot: float | None) -> NDArray[Any]:
-    """A value for each node (Q, N); where the dataset may leave the depot out, `depot` is what it has."""
+    """A value for each node (Q, N); if the dataset omits the depot, `depot` is its value."""
     value = data.find(name)
     short = depot is not None and value is not None and value.ndim == 2 and value.shape[1] == data.num_nodes - 1
     value = _field(data, name, kinds, (data.num_instances, data.num_nodes - int(short)))

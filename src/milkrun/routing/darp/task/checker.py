@@ -1,7 +1,7 @@
 """The checker of the dial-a-ride problem: prices finished routes and names every rule that they break.
 
-Node 0 is the depot, request r is picked up at node 2r+1 and set down at node 2r+2. The cost is the distance of all
-routes plus a penalty for every node that nobody visited.
+Node 0 is the depot, request r is picked up at node 2r+1 and dropped off at node 2r+2. The cost is the distance of
+all routes plus a penalty for every unvisited node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError, did_you_mean
 from milkrun.routing.darp.task.cases import Case, of_dataset, of_instance
-from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, drive_deadlines, drive_plan, judge_classic
+from milkrun.routing.darp.task.replay import Log, Routes, Violation, assign, check_classic, drive_deadlines, drive_plan
 from milkrun.routing.darp.task.schedule import earliest
 from milkrun.routing.darp.windows import TIME_EPS
 from milkrun.routing.instances.darp import DARPInstance
@@ -27,7 +27,7 @@ TOL = 2 * TIME_EPS
 
 @dataclass(frozen=True)
 class DARPReport:
-    """What came of checking routes. Lists have an entry for each route, in the order given."""
+    """The result of checking routes. Lists have an entry for each route, in the given order."""
 
     feasible: bool
     violations: list[Violation]
@@ -35,13 +35,13 @@ class DARPReport:
     """distance plus penalty, whether feasible or not"""
     distance: float
     unvisited: int
-    """nodes that nobody visited"""
+    """nodes that were not visited"""
     unserved: int
-    """requests that nobody both picked up and set down: counted and priced, not a violation"""
+    """requests not both picked up and dropped off: counted and priced, no violation"""
     vehicles: int
     """routes that are not empty"""
     schedule: list[tuple[float, ...] | None]
-    """start times, departure and return included; None: there are none; () for a vehicle that stays"""
+    """start times, departure and return included; None if there are none, () for a vehicle that stays"""
     ride_times: list[dict[int, float]]
     """from the end of service at the pickup to the start of service at the dropoff, by request"""
     waiting: list[float]
@@ -51,7 +51,7 @@ class DARPReport:
 
 
 class DARPProblem:
-    """Rule `classic`: windows, service, ride and duration limits; `deadlines`: those alone, in whole numbers."""
+    """Rule `classic`: windows, service, ride and duration limits; `deadlines`: deadlines only, in integers."""
 
     plan_axes: ClassVar[int] = 2
 
@@ -59,10 +59,10 @@ class DARPProblem:
     def schedule(
         instance: DARPInstance, route: Sequence[int], tol: float = TOL, *, speed: float | None = None
     ) -> tuple[float, ...] | None:
-        """The earliest start times of one route under `classic`, departure and return included; None: there are none.
+        """The earliest start times of one route under `classic`, departure and return included, or None.
 
-        Waiting is where it has to be: a pickup is delayed as far as a ride limit needs it. Only where the limits as
-        they are leave no schedule may each be exceeded by `tol`.
+        A pickup is delayed only as far as a ride limit needs it. If no schedule keeps the limits exactly, each may be
+        exceeded by `tol`.
         """
         case = of_instance(instance, "classic", speed)
         nodes = _as_route(route)
@@ -80,14 +80,14 @@ class DARPProblem:
         speed: float | None = None,
         penalty_unvisited: float = 100.0,
     ) -> DARPReport:
-        """All that is wrong with routes of nodes, the depot left out; route k is vehicle k's and may be empty.
+        """Checks routes of nodes without the depot; route k belongs to vehicle k and may be empty.
 
-        `tol` is what a time limit of `classic` may be exceeded by; `deadlines` counts in whole numbers. The speed is by
-        default 1 under `classic` and 25 under `deadlines`.
+        `tol` is the tolerance of time limits of `classic`; `deadlines` uses integers. The default speed is 1 under
+        `classic` and 25 under `deadlines`.
         """
         case = of_instance(instance, rule, speed)
         driven = [_as_route(route) for route in routes]
-        log = drive_deadlines(case, driven) if rule == "deadlines" else judge_classic(case, driven, tol)
+        log = drive_deadlines(case, driven) if rule == "deadlines" else check_classic(case, driven, tol)
         return _report(case, driven, log, _price(penalty_unvisited))
 
     @staticmethod
@@ -104,15 +104,16 @@ class DARPProblem:
         tol: float = TOL,
         on_violation: str = "raise",
     ) -> tuple[Any, dict[str, Any], None]:
-        """Cost (B,) of plans `pi` (B, L): routes joined by 0, padded with 0; the amounts behind it; and None.
+        """Cost (B,) of plans `pi` (B, L), routes joined by 0 and padded with 0; the raw amounts; and None.
 
-        Under `classic` nothing in a plan says which vehicle drives a route, as one that can take nobody is passed over
-        in silence. Each route, in order, goes to the first vehicle behind the one before whose seats suffice: if any
-        order-preserving choice of vehicles fits, this one does. A 0 at the depot leaves a vehicle unused, for one of
-        another capacity behind it; a plan may stop while requests are left, which pay the penalty. `max_onboard` is how
-        many requests a vehicle may carry at once. Under `deadlines` route k is vehicle k's, and a plan is a whole
-        episode: a 0 at the depot, be it padding, stands where nobody can be taken or the day is over. A row that breaks
-        a rule raises `BadSolution`, or costs inf with `on_violation="inf"`.
+        Under `classic` a plan does not name the vehicle of a route, since vehicles that fit no request are skipped.
+        Each route, in order, goes to the first later vehicle with enough seats: if any order-preserving choice of
+        vehicles fits, this one does. A 0 at the depot leaves a vehicle unused in favour of one of another capacity.
+        A plan may stop early; the requests left cost the penalty. `max_onboard` limits the requests aboard.
+
+        Under `deadlines` route k belongs to vehicle k, and a plan is a whole episode: a 0 at the depot, even padding,
+        requires that no request fits or that the day is over. A row that breaks a rule raises `BadSolution`, or costs
+        inf with `on_violation="inf"`.
         """
         if on_violation not in ("raise", "inf"):
             raise ConfigError(f"on_violation is {on_violation!r}, allowed are 'raise' and 'inf'")
@@ -136,7 +137,7 @@ class DARPProblem:
                 log = drive_plan(case, routes)
             else:
                 routes, idle = assign(case, routes, tol)
-                log = judge_classic(case, routes, tol, max_onboard)
+                log = check_classic(case, routes, tol, max_onboard)
                 log.violations = idle + log.violations
             report = _report(case, routes, log, price)
             if report.violations and on_violation == "raise":
@@ -149,7 +150,7 @@ class DARPProblem:
 
     @staticmethod
     def validate_tours(pi: Any) -> bool:
-        """True if `pi` (..., L) holds integers >= 0, no customer twice, each dropoff behind its pickup in one route.
+        """True if `pi` (..., L) holds integers >= 0, no customer twice, each dropoff after its pickup in one route.
 
         0, the depot, separates routes and may recur.
         """
@@ -165,7 +166,7 @@ class DARPProblem:
 
     @staticmethod
     def actions_to_routes(actions: Any) -> list[list[int]]:
-        """The routes of one plan (L,), cut at the zeros; two in a row leave an empty route, those at the end none."""
+        """The routes of one plan (L,), cut at the zeros; two in a row make an empty route, trailing ones none."""
         routes: list[list[int]] = [[]]
         for node in _as_route(to_numpy(actions)):
             if node:
@@ -180,8 +181,8 @@ class DARPProblem:
     def routes_to_actions(routes: Routes, n: int, numbering: str = "file") -> NDArray[np.int64]:
         """The plan (L,) that drives these routes of an instance with `n` requests: joined by 0, and 0 at the end.
 
-        Numbering `file`: i is a pickup and n+i its dropoff, as in Cordeau's files; `node`: 2i-1 and 2i, as everywhere
-        here. An empty route takes no action: with equal vehicles it does not matter which one stays.
+        Numbering `file`: i is a pickup and n+i its dropoff, as in Cordeau's files; `node`: 2i-1 and 2i, as in this
+        package. An empty route takes no action: with equal vehicles it does not matter which one stays.
         """
         if numbering not in ("file", "node"):
             raise ConfigError(f"numbering is {numbering!r}, allowed are 'file' and 'node'")

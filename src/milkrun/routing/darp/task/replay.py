@@ -1,9 +1,8 @@
-"""What routes of the dial-a-ride problem break, under either rule, and what comes of driving them.
+"""Replays of dial-a-ride routes under both rules: broken rules, distances and times.
 
-Under `classic` a route is judged as a whole: who rides in it, and whether any schedule keeps its times. Under
-`deadlines` it is driven stop by stop on a clock of whole numbers, against deadlines alone; whoever has nowhere left to
-go may head for the depot with riders aboard, and after the last stop of all nobody drives home.
-"""
+Under `classic` a route is checked as a whole: its riders, and whether any schedule keeps its times. Under `deadlines`
+it is replayed stop by stop on an integer clock against deadlines only. A vehicle without an open node may return with
+riders aboard, and the return after the very last stop is not driven."""
 
 from __future__ import annotations
 
@@ -15,16 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from milkrun.routing.darp.task.cases import Case
-from milkrun.routing.darp.task.schedule import blame, earliest, legs, rides
+from milkrun.routing.darp.task.schedule import broken_limits, earliest, legs, rides
 
 Routes = Sequence[Sequence[int]]
 
 
 class Violation(NamedTuple):
-    """A broken rule: the vehicle, the position in its route (the return counts as one), the node, what and how much.
+    """A broken rule: the vehicle, the position in its route (the return counts as one), the node, kind and amount.
 
     Kinds: unknown node, duplicate, pairing, precedence, capacity, onboard, window, ride, duration, fleet, idle. The
-    amount is in riders, requests or units of time, and 1 where there is nothing to measure.
+    amount is in riders, requests or units of time, or 1.
     """
 
     vehicle: int
@@ -39,7 +38,7 @@ class Violation(NamedTuple):
 
 @dataclass
 class Log:
-    """What was found. Lists have an entry for each route; times are nan where a route has no schedule."""
+    """The findings. Lists have an entry for each route; times are nan if a route has no schedule."""
 
     violations: list[Violation] = field(default_factory=list)
     visited: set[int] = field(default_factory=set)
@@ -54,14 +53,14 @@ class Log:
         self.violations.append(Violation(vehicle, position, node, kind, float(amount)))
 
     def stay(self) -> None:
-        """Writes down a vehicle that does not leave."""
+        """Records a vehicle that does not leave."""
         self.schedule.append(())
         self.ride_times.append({})
         self.waiting.append(0.0)
         self.duration.append(0.0)
 
     def time(self, case: Case, walk: Sequence[int], starts: tuple[float, ...] | None) -> None:
-        """Writes down when a walk is driven, and how long its riders ride and its vehicle waits."""
+        """Records the start times of a walk, its ride times and its waiting time."""
         self.schedule.append(starts)
         if starts is None:
             self.ride_times.append({})
@@ -76,11 +75,11 @@ class Log:
         self.duration.append(length)
 
 
-def judge_classic(case: Case, routes: Routes, tol: float, max_onboard: int | None = None) -> Log:
-    """Route k is vehicle k's; `max_onboard` is how many requests it may carry at once."""
+def check_classic(case: Case, routes: Routes, tol: float, max_onboard: int | None = None) -> Log:
+    """Checks routes; route k belongs to vehicle k, and `max_onboard` limits the requests aboard."""
     log = Log()
     for k, route in enumerate(routes):
-        _judge_riders(case, k, route, log, max_onboard)
+        _check_riders(case, k, route, log, max_onboard)
         known = [position for position, node in enumerate(route) if 0 < node < case.num_nodes]
         if not known:
             log.stay()
@@ -93,13 +92,13 @@ def judge_classic(case: Case, routes: Routes, tol: float, max_onboard: int | Non
         log.time(case, walk, starts)
         if starts is None:
             where = [*known, len(route)]
-            for step, kind, amount in blame(case, walk, tol):
+            for step, kind, amount in broken_limits(case, walk, tol):
                 log.add(k, where[step - 1], walk[step], kind, amount)
     return log
 
 
-def _judge_riders(case: Case, k: int, route: Sequence[int], log: Log, max_onboard: int | None) -> None:
-    """Who rides with vehicle k: nobody twice, nobody halfway or backwards, and all of them seated."""
+def _check_riders(case: Case, k: int, route: Sequence[int], log: Log, max_onboard: int | None) -> None:
+    """Checks the riders of vehicle k: visits, pairing, precedence and capacity."""
     if route and k >= len(case.capacity):
         log.add(k, 0, route[0], "fleet")
     seats = case.capacity[k] if k < len(case.capacity) else None
@@ -130,11 +129,10 @@ def _judge_riders(case: Case, k: int, route: Sequence[int], log: Log, max_onboar
 
 
 def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], list[Violation]]:
-    """The routes of a plan of `classic` by vehicle, and the vehicles that it leaves idle where it may not.
+    """The routes of a `classic` plan by vehicle, and the vehicles that it must not leave idle.
 
-    A route goes to the first vehicle behind the one before whose seats suffice; one that fits none of those left goes
-    to the next, or beyond the fleet. An empty route leaves the next vehicle unused that could take anybody, which is
-    for the sake of one of another capacity behind it.
+    A route goes to the first later vehicle with enough seats; if there is none, to the next one, or beyond the fleet.
+    An empty route leaves the next usable vehicle idle, which requires a later vehicle of another capacity.
     """
     fleet: list[list[int]] = [[] for _ in case.capacity]
     idle: list[Violation] = []
@@ -150,7 +148,7 @@ def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], lis
             lightest = min((case.demand[p] for p in waiting if p not in visited), default=None)
             able = [k for k in left if lightest is not None and lightest <= case.capacity[k]]
             k = able[0] if able else len(fleet)
-            # Without an able vehicle k is beyond the fleet: nothing is behind it, and the capacity of k is not read.
+            # Without a usable vehicle k is beyond the fleet: no vehicle follows, and the capacity of k is not read.
             if all(case.capacity[other] == case.capacity[k] for other in left if other > k):
                 idle.append(Violation(k, 0, 0, "idle", 1.0))
             free = k + 1
@@ -167,7 +165,7 @@ def assign(case: Case, routes: Routes, tol: float) -> tuple[list[list[int]], lis
 
 
 def drive_plan(case: Case, routes: Routes) -> Log:
-    """A whole plan of `deadlines`: as `drive_deadlines`, and a vehicle that stays at the depot can take nobody."""
+    """Replays a whole plan of `deadlines`; a vehicle may stay at the depot only if no request fits."""
     log = drive_deadlines(case, routes)
     k = next((k for k, route in enumerate(routes) if not route), len(routes))
     if k < len(case.capacity) and len(log.visited) < case.num_nodes - 1:
@@ -178,7 +176,7 @@ def drive_plan(case: Case, routes: Routes) -> Log:
 
 
 def drive_deadlines(case: Case, routes: Routes) -> Log:
-    """Route k is vehicle k's; a vehicle left at the depot ends the day."""
+    """Replays routes; route k belongs to vehicle k, and an empty route ends the day."""
     log = Log()
     over = False
     for k, route in enumerate(routes):
@@ -235,7 +233,7 @@ def _drive_one(case: Case, k: int, route: Sequence[int], log: Log) -> None:
 
 
 def _can_go_on(case: Case, here: int, clock: int, load: int, seats: int, aboard: set[int], visited: set[int]) -> bool:
-    """Whether any customer may be driven to: in time, with a seat free or its rider aboard."""
+    """True if some node is open: reached in time, with a free seat or with its rider aboard."""
     nodes = np.arange(1, case.num_nodes)
     arrival = clock + case.travel(case.distance(np.full_like(nodes, here), nodes))
     return any(

@@ -1,8 +1,8 @@
-"""When a vehicle of the dial-a-ride problem can be where, and if it cannot, which limit forbids it.
+"""Schedules of dial-a-ride routes, and the limits that forbid one.
 
-A route's start times B are bound by differences alone: B_next >= B + service + travel, opens <= B <= closes,
-B_dropoff <= B_pickup + service + ride limit, B_end <= B_start + duration. `earliest` is Bellman and Ford's least
-solution of these; `blame` adds the limits one by one and names those that no longer fit.
+The start times B of a route are constrained by differences only: B_next >= B + service + travel, opens <= B <= closes,
+B_dropoff <= B_pickup + service + ride limit, B_end <= B_start + duration. `earliest` finds the least
+solution by Bellman-Ford; `broken_limits` adds the limits one by one and returns those that do not fit.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 
 from milkrun.routing.darp.task.cases import Case
 
-NOISE = 1e-9  # a raise by less is rounding, not a constraint; far below the tolerance of the problem
+NOISE = 1e-9  # smaller increases are rounding, far below the tolerance of the problem
 
 
 class Late(NamedTuple):
-    """A limit that a route cannot keep, at a position of its walk (0: leaving the depot), and by how much."""
+    """A broken limit at a position of a walk (0: leaving the depot), and the excess."""
 
     step: int
     kind: str
@@ -26,7 +26,7 @@ class Late(NamedTuple):
 
 
 class Ride(NamedTuple):
-    """A request carried from step `up` to step `down` of a walk, and the most that may lie between their starts."""
+    """A request carried from step `up` to step `down` of a walk, and the largest allowed difference of their starts."""
 
     request: int
     up: int
@@ -35,7 +35,7 @@ class Ride(NamedTuple):
 
 
 def rides(case: Case, walk: Sequence[int]) -> list[Ride]:
-    """The requests of a walk 0 -> ... -> 0 that are set down behind their pickup, in the order of the dropoffs."""
+    """The requests of a walk 0 -> ... -> 0 that are dropped off after their pickup, in the order of the dropoffs."""
     up: dict[int, int] = {}
     found: dict[int, Ride] = {}
     for step, node in enumerate(walk):
@@ -55,9 +55,9 @@ def legs(case: Case, walk: Sequence[int]) -> list[float]:
 
 
 def earliest(case: Case, walk: Sequence[int], tol: float) -> tuple[float, ...] | None:
-    """The least start times of a walk 0 -> ... -> 0, departure and return included; None if there are none.
+    """The least start times of a walk 0 -> ... -> 0, departure and return included, or None.
 
-    Limits are taken as they are; where they then leave no schedule, each may be exceeded by `tol`.
+    Limits apply exactly first; if that leaves no schedule, each may be exceeded by `tol`.
     """
     tau, carried = legs(case, walk), rides(case, walk)
     exact = _least(case, walk, tau, carried, 0.0)
@@ -71,7 +71,9 @@ def _least(
     back = [(ride.down, ride.up, ride.most + slack) for ride in carried] + [(last, 0, case.duration + slack)]
     starts = [case.opens[node] for node in walk]
     close = [case.closes[node] + slack + NOISE for node in walk]
-    for _ in range(len(back) + 2):  # a longest path uses each arc back once; a raise after that runs in a circle
+    for _ in range(
+        len(back) + 2
+    ):  # a longest path uses each backward arc once; a further increase means a positive cycle
         for step in range(last):
             starts[step + 1] = max(starts[step + 1], starts[step] + tau[step])
         if any(b > end for b, end in zip(starts, close, strict=True)):
@@ -86,16 +88,16 @@ def _least(
     return None
 
 
-def blame(case: Case, walk: Sequence[int], tol: float) -> list[Late]:
-    """The limits that a walk cannot keep: windows first, then rides by their dropoff, then the duration.
+def broken_limits(case: Case, walk: Sequence[int], tol: float) -> list[Late]:
+    """The limits that a walk breaks: windows first, then rides by their dropoff, then the duration.
 
-    A limit is blamed if the least that the limits before it leave exceeds it; the amount is what it would have to grow.
-    One that is blamed is not held against the others; one exceeded by no more than `tol` is, as far as it is kept.
+    A limit is broken if the least difference under the limits before it exceeds it; the amount is the excess. Broken
+    limits do not constrain later ones; a limit exceeded by at most `tol` does, at the value reached.
     """
     tau, carried = legs(case, walk), rides(case, walk)
-    size, origin = len(walk), len(walk)  # the origin of time is a vertex of its own
+    size, origin = len(walk), len(walk)  # the origin of time is an extra vertex
     sums = np.concatenate([[0.0], np.cumsum(tau)])
-    least = np.full((size + 1, size + 1), -np.inf)  # [a, b]: how far the start at b must at least lie behind that at a
+    least = np.full((size + 1, size + 1), -np.inf)  # [a, b]: the least difference of the start at b from that at a
     least[:size, :size] = np.where(np.tri(size, k=-1).T > 0, sums[None, :] - sums[:, None], -np.inf)
     np.fill_diagonal(least, 0.0)
     opens = np.array([case.opens[node] for node in walk])
@@ -110,7 +112,7 @@ def blame(case: Case, walk: Sequence[int], tol: float) -> list[Late]:
         if apart > most + tol:
             broken.append(Late(later, kind, float(apart - most)))
         elif most < np.inf:
-            # One arc back, from `later` to `sooner`, and every longest way through it. A limit below `apart`, by up to
-            # `tol`, counts as `apart`: else the arc would close a circle longer than 0, and no way would be longest.
+            # Adds one arc back, from `later` to `sooner`, and updates all longest paths. A limit below `apart` by up to
+            # `tol` counts as `apart`; otherwise the arc would close a positive cycle, without longest paths.
             least = np.maximum(least, least[:, later, None] - max(most, apart) + least[None, sooner, :])
     return broken
