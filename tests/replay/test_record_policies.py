@@ -258,7 +258,7 @@ def test_only_a_policy_plays_only_a_world_is_played():
     world.reset()
     with pytest.raises(ConfigError, match="a policy is a function of a world that returns its actions, not a int"):
         record(world, 3)
-    with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
+    with pytest.raises(ConfigError, match=r"a world is expected, as from milkrun\.make, not a int"):
         record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))
 
 
