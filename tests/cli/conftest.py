@@ -15,7 +15,7 @@ def call(capsys, monkeypatch):
     def run(*arguments):
         with pytest.raises(SystemExit) as exit:
             main([str(a) for a in arguments])
-        said = capsys.readouterr()
-        return exit.value.code, said.out, said.err
+        captured = capsys.readouterr()
+        return exit.value.code, captured.out, captured.err
 
     return run

@@ -58,10 +58,12 @@ def test_solve_by_all_plans_gives_the_best_in_the_numbers_of_the_file(call, file
         "2 1 5 4 3 6",
         "stays",
     ]
-    told = json.loads((tmp_path / "three_exact.json").read_text())
-    assert told["distance"] == told["cost"] == pytest.approx(41.032918, abs=1e-6)
-    assert sorted(told["routes"]) == [[], [2, 1, 5, 4, 3, 6]] and told["optimal"] is True and told["served"] == 3
-    assert told["gap_percent"] == pytest.approx(100 * (41.032918 - 40) / 40, abs=1e-5)
+    figures = json.loads((tmp_path / "three_exact.json").read_text())
+    assert figures["distance"] == figures["cost"] == pytest.approx(41.032918, abs=1e-6)
+    assert (
+        sorted(figures["routes"]) == [[], [2, 1, 5, 4, 3, 6]] and figures["optimal"] is True and figures["served"] == 3
+    )
+    assert figures["gap_percent"] == pytest.approx(100 * (41.032918 - 40) / 40, abs=1e-5)
     assert (tmp_path / "three_exact.png").read_bytes().startswith(PNG)
 
 
@@ -75,8 +77,13 @@ def test_solve_of_one_request(call, file, tmp_path, options, method):
     assert row(out, "method")[1] == f"{method}," and row(out, "distance")[1] == "20.00"
     assert row(out, "longest ride")[2] == "20.00" and "vehicle 1: 1 2\n" in out
     assert not any(line.strip().startswith("gap") for line in out.splitlines())
-    told = json.loads((tmp_path / f"one_{method}.json").read_text())
-    assert (told["routes"], told["best_known"], told["optimal"], told["file"]) == ([[1, 2]], None, False, "one.txt")
+    figures = json.loads((tmp_path / f"one_{method}.json").read_text())
+    assert (figures["routes"], figures["best_known"], figures["optimal"], figures["file"]) == (
+        [[1, 2]],
+        None,
+        False,
+        "one.txt",
+    )
 
 
 def test_solve_says_who_is_left_out(call, file, tmp_path):
@@ -91,19 +98,19 @@ def test_solve_says_who_is_left_out(call, file, tmp_path):
 """
     code, out, _ = call("solve", file("town.txt", text), "--method", "insertion", "--best", 50, "--out", tmp_path)
     assert code == 0 and row(out, "served")[1:] == ["1", "of", "2"] and "but not all are served" in out
-    told = json.loads((tmp_path / "town_insertion.json").read_text())
-    assert told["distance"] == pytest.approx(15 + 125**0.5) and told["cost"] == pytest.approx(215 + 125**0.5)
+    figures = json.loads((tmp_path / "town_insertion.json").read_text())
+    assert figures["distance"] == pytest.approx(15 + 125**0.5) and figures["cost"] == pytest.approx(215 + 125**0.5)
 
 
 def test_solve_says_what_is_wrong_in_one_line(call, file, tmp_path):
     """A method of other files, one that is none, too many requests for all plans, a line that does not parse."""
     three = file("three.txt", THREE)
-    for method, told in (
+    for method, message in (
         ("savings", "is not for DARP; DARP has insertion, improve, ortools, exact"),
         ("improv", "did you mean 'improve'"),
     ):
         code, _, err = call("solve", three, "--method", method, "--out", tmp_path)
-        assert code == 2 and told in err and err.count("\n") == 1
+        assert code == 2 and message in err and err.count("\n") == 1
     code, _, err = call("solve", file("cut.txt", THREE.replace("45\n", "\n")), "--out", tmp_path)
     assert code == 2 and "cut.txt, line 5: 6 words" in err and err.count("\n") == 1
     four = THREE.replace("2 3 100", "2 4 100").splitlines()
@@ -160,11 +167,11 @@ def test_run_draws_the_best_and_the_median(call, tmp_path, preset):
         tmp_path,
     )
     assert code == 0
-    told = json.loads((tmp_path / "DARP-v0_soonest.json").read_text())
+    figures = json.loads((tmp_path / "DARP-v0_soonest.json").read_text())
     world = milkrun.make("milkrun/DARP-v0", 16, preset=preset)
     result = evaluate(world, policies_for("milkrun/DARP-v0")["soonest"](5), 16, seed=5)
-    assert told["mean"] == pytest.approx(result.mean, abs=1e-12)
-    assert told["best"]["return"] == pytest.approx(max(result.returns), abs=1e-12)
+    assert figures["mean"] == pytest.approx(result.mean, abs=1e-12)
+    assert figures["best"]["return"] == pytest.approx(max(result.returns), abs=1e-12)
     assert (tmp_path / "DARP-v0_soonest.png").read_bytes().startswith(PNG)
 
 
@@ -172,6 +179,6 @@ def test_eval_puts_soonest_before_random(call, tmp_path):
     """It is better on nearly every instance."""
     code, out, _ = call("eval", "DARP-v0", "--policies", "random,soonest", "--instances", 100, "--out", tmp_path)
     assert code == 0
-    told = json.loads((tmp_path / "DARP-v0_eval.json").read_text())["policies"]
-    assert [p["policy"] for p in told] == ["soonest", "random"] and told[0]["best_share"] > 0.9
-    assert row(out, "soonest")[1] == f"{told[0]['mean']:.4f}"
+    figures = json.loads((tmp_path / "DARP-v0_eval.json").read_text())["policies"]
+    assert [p["policy"] for p in figures] == ["soonest", "random"] and figures[0]["best_share"] > 0.9
+    assert row(out, "soonest")[1] == f"{figures[0]['mean']:.4f}"

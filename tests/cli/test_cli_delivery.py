@@ -173,7 +173,7 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("plan.txt", PLAN, "plan.txt: this is a plan; what can be solved are instances"),
         (
@@ -186,23 +186,23 @@ def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
         ("other.txt", "#CAPACITY 3\n" + TRIANGLE, "'#CAPACITY' is no directive"),
     ],
 )
-def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, said):
+def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, message):
     """One line, with the file, the line and the word."""
     code, _, err = call("solve", file(name, text), "--out", tmp_path)
-    assert code == 2 and said in err and err.count("\n") == 1
+    assert code == 2 and message in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("method", "said"),
+    ("method", "message"),
     [
         ("savings", "is not for TSPD; TSPD has exact, partition, truck_only"),
         ("partiton", "did you mean 'partition'"),
     ],
 )
-def test_solve_says_which_methods_there_are(call, file, tmp_path, method, said):
+def test_solve_says_which_methods_there_are(call, file, tmp_path, method, message):
     """A method of other files, and one that is none."""
     code, _, err = call("solve", file("triangle.txt", TRIANGLE), "--method", method, "--out", tmp_path)
-    assert code == 2 and said in err and err.count("\n") == 1
+    assert code == 2 and message in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -104,8 +104,8 @@ def test_a_wrong_line_is_told_in_a_sentence(call, tmp_path, monkeypatch, count):
         assert "Traceback" not in out + err, line
         if code:
             wrong += 1
-            told = [one for one in err.splitlines() if one.startswith("error: ")]
-            assert (len(told) == 1 and len(told[0]) > 12) or "finding" in out, (line, out, err)
+            errors = [one for one in err.splitlines() if one.startswith("error: ")]
+            assert (len(errors) == 1 and len(errors[0]) > 12) or "finding" in out, (line, out, err)
     assert wrong > count / 3
 
 

@@ -31,8 +31,8 @@ def test_the_name_in_a_file_does_not_say_where_a_solution_is_written(call, tmp_p
     """Relative, absolute, hidden and endless names: three files in the folder, none anywhere else."""
     file = tmp_path / "square.tsp"
     file.write_text(SQUARE.format(name=name.format(tmp=tmp_path)))
-    code, said, _ = call("solve", str(file), "--method", "nearest", "--out", str(tmp_path / "a" / "b" / "out"))
-    assert code == 0 and "14" in said
+    code, message, _ = call("solve", str(file), "--method", "nearest", "--out", str(tmp_path / "a" / "b" / "out"))
+    assert code == 0 and "14" in message
     written = everything_under(tmp_path) - {"square.tsp"}
     assert {os.path.dirname(path) for path in written} == {"a/b/out"}
     assert sorted(os.path.splitext(path)[1] for path in written) == [".json", ".png", ".tour"]

@@ -42,7 +42,7 @@ EOF
 def page_of(path):
     """The data that a page holds: its title, and the episodes of each instance."""
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())[1])
-    return data["title"], [[Episode(told) for told in group["episodes"]] for group in data["groups"]]
+    return data["title"], [[Episode(figures) for figures in group["episodes"]] for group in data["groups"]]
 
 
 def test_replay_writes_a_page_of_policies_and_methods_on_the_rows_asked_for(call, tmp_path):
@@ -118,9 +118,9 @@ def test_replay_of_a_file_that_is_no_episode_names_it(call, tmp_path, content, s
 def test_run_writes_a_page_of_its_best_and_median_episodes(call, tmp_path):
     """Rows and returns on the page are those of the summary."""
     code, out, _ = call("run", *CVRP, "--num-envs", 2, "--episodes", 6, "--page", "--out", tmp_path)
-    told = json.loads((tmp_path / "CVRP-v0_nearest.json").read_text())
+    figures = json.loads((tmp_path / "CVRP-v0_nearest.json").read_text())
     _, groups = page_of(tmp_path / "CVRP-v0_nearest_replay.html")
-    wanted = {(told[k]["row"], told[k]["episode"], told[k]["return"]) for k in ("best", "median")}
+    wanted = {(figures[k]["row"], figures[k]["episode"], figures[k]["return"]) for k in ("best", "median")}
     assert code == 0 and len(groups) == 2 and "CVRP-v0_nearest_replay.html" in out
     assert {(e.data["row"], e.data["episode"], e.objective) for (e,) in groups} == wanted
 

@@ -117,27 +117,27 @@ def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
         tmp_path,
     )
     assert code == 0
-    told = {p["policy"]: p for p in json.loads((tmp_path / "TSP-v0_eval.json").read_text())["policies"]}
+    figures = {p["policy"]: p for p in json.loads((tmp_path / "TSP-v0_eval.json").read_text())["policies"]}
     for name in ("random", "nearest"):
         world = milkrun.make("milkrun/TSP-v0", 60, num_loc=12)
         result = evaluate(world, policies_for("milkrun/TSP-v0")[name](3), 60, seed=3)
-        assert told[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
+        assert figures[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
         assert row(out, name)[1] == f"{result.mean:.4f}"
-    assert list(told) == ["nearest", "random"]
-    assert told["nearest"]["gap"] < 0.05 < told["random"]["gap"] and told["nearest"]["best_share"] > 0.9
+    assert list(figures) == ["nearest", "random"]
+    assert figures["nearest"]["gap"] < 0.05 < figures["random"]["gap"] and figures["nearest"]["best_share"] > 0.9
 
 
 def test_eval_puts_methods_and_policies_into_one_table(call, tmp_path):
     """Means are those of `evaluate` by the same names; pyvrp's search ends after the time that was given."""
-    asked = ["--policies", "nearest,savings,pyvrp", "--instances", 4, "--seed", 3, "--time-limit", 0.01]
-    code, out, _ = call("eval", "CVRP-v0", *asked, "--set", "num_loc=8", "--out", tmp_path)
+    arguments = ["--policies", "nearest,savings,pyvrp", "--instances", 4, "--seed", 3, "--time-limit", 0.01]
+    code, out, _ = call("eval", "CVRP-v0", *arguments, "--set", "num_loc=8", "--out", tmp_path)
     assert code == 0
-    told = {p["policy"]: p for p in json.loads((tmp_path / "CVRP-v0_eval.json").read_text())["policies"]}
+    figures = {p["policy"]: p for p in json.loads((tmp_path / "CVRP-v0_eval.json").read_text())["policies"]}
     for name in ("nearest", "savings"):
         result = evaluate(milkrun.make("milkrun/CVRP-v0", 4, num_loc=8), name, 4, seed=3)
-        assert told[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
+        assert figures[name]["mean"] == pytest.approx(result.mean, abs=1e-12)
         assert row(out, name)[1] == f"{result.mean:.4f}"
-    assert set(told) == {"nearest", "savings", "pyvrp"} and told["pyvrp"]["best_share"] > 0
+    assert set(figures) == {"nearest", "savings", "pyvrp"} and figures["pyvrp"]["best_share"] > 0
 
 
 def test_eval_hands_its_time_limit_to_the_method(call, monkeypatch):
@@ -149,24 +149,24 @@ def test_eval_hands_its_time_limit_to_the_method(call, monkeypatch):
         return solve(world_id, instances, "nearest", time_limit, seed, **options)
 
     monkeypatch.setattr("milkrun.solvers.named.solve", answer)
-    asked = ["eval", "CVRP-v0", "--policies", "savings", "--instances", 2, "--set", "num_loc=4"]
-    assert call(*asked, "--time-limit", 0.25)[0] == call(*asked)[0] == 0
+    arguments = ["eval", "CVRP-v0", "--policies", "savings", "--instances", 2, "--set", "num_loc=4"]
+    assert call(*arguments, "--time-limit", 0.25)[0] == call(*arguments)[0] == 0
     assert seen == [("savings", 0.25), ("savings", 1.0)]
 
 
 def test_run_plays_a_method(call, tmp_path):
     """What savings plans is driven, and returns minus what it costs."""
-    asked = ["--policy", "savings", "--num-envs", 3, "--set", "num_loc=6", "--seed", 5]
-    code, _, _ = call("run", "CVRP-v0", *asked, "--out", tmp_path)
-    told = json.loads((tmp_path / "CVRP-v0_savings.json").read_text())
+    arguments = ["--policy", "savings", "--num-envs", 3, "--set", "num_loc=6", "--seed", 5]
+    code, _, _ = call("run", "CVRP-v0", *arguments, "--out", tmp_path)
+    figures = json.loads((tmp_path / "CVRP-v0_savings.json").read_text())
     world = milkrun.make("milkrun/CVRP-v0", 3, seed=5, num_loc=6)
     world.reset()
-    assert code == 0 and told["illegal"] == 0
-    assert told["mean"] == pytest.approx(-solve("CVRP", instances_of(world), "savings").cost.mean(), rel=1e-5)
+    assert code == 0 and figures["illegal"] == 0
+    assert figures["mean"] == pytest.approx(-solve("CVRP", instances_of(world), "savings").cost.mean(), rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (["eval", "CVRP-v0", "--policies", "random,random"], "the policy 'random' is named twice"),
         (["eval", "CVRP-v0", "--policies", "nearest,savings, nearest"], "the policy 'nearest' is named twice"),
@@ -176,11 +176,11 @@ def test_run_plays_a_method(call, tmp_path):
         (["eval", "CVRP-v0", "--time-limit", 1, "--on", "ray"], "does not go with --on ray"),
     ],
 )
-def test_players_that_make_no_table_are_refused(call, tmp_path, monkeypatch, line, told):
+def test_players_that_make_no_table_are_refused(call, tmp_path, monkeypatch, line, message):
     """Before anything is played, in one line."""
     monkeypatch.chdir(tmp_path)
     code, out, err = call(*line)
-    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+    assert (code, out) == (2, "") and message in err and err.count("\n") == 1
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -190,14 +190,14 @@ def test_what_speaks_against_a_mean_is_told(call, tmp_path, monkeypatch, command
     plays by the rules nothing is said."""
     monkeypatch.setattr(policies, "_added", {})
     add_policy("milkrun/TSP-v0", "stubborn", lambda seed: lambda world: np.full(world.num_envs, 99))
-    asked = [command, "TSP-v0", "--num-envs", 3, "--episodes", 6, "--set", "num_loc=5", "--set", "max_steps=5"]
-    code, out, _ = call(*asked, "--policy", "stubborn", "--out", tmp_path)
+    arguments = [command, "TSP-v0", "--num-envs", 3, "--episodes", 6, "--set", "num_loc=5", "--set", "max_steps=5"]
+    code, out, _ = call(*arguments, "--policy", "stubborn", "--out", tmp_path)
     assert code == 0
     if command == "eval":
         assert "stubborn: 100.0 % of the steps illegal, 100.0 % of the episodes truncated." in out
     else:
         assert "6 episodes, 100.0 %" in out and "30 steps, 100.0 %" in out
-    code, out, _ = call(*asked, "--policy", "nearest", "--out", tmp_path)
+    code, out, _ = call(*arguments, "--policy", "nearest", "--out", tmp_path)
     assert code == 0 and "illegal" not in out and "truncated" not in out
 
 
@@ -286,8 +286,8 @@ def test_a_folder_prints_costs_as_the_files_have_them(call, tmp_path):
     options = ["--iterations", 20, "--out", tmp_path / "out"]
     code, _, _ = call("solve", folder, "--method", "pyvrp", *options)
     assert code == 0
-    told = {line["file"]: line for line in json.loads((tmp_path / "out" / "files_solved.json").read_text())["files"]}
-    assert (told["101.txt"]["cost"], told["101.txt"]["gap_percent"], told["square.vrp"]["cost"]) == (20, 0, 18)
+    figures = {line["file"]: line for line in json.loads((tmp_path / "out" / "files_solved.json").read_text())["files"]}
+    assert (figures["101.txt"]["cost"], figures["101.txt"]["gap_percent"], figures["square.vrp"]["cost"]) == (20, 0, 18)
     code, _, err = call("solve", folder, "--best", 20, *options)
     assert code == 2 and err == "error: --best is of one file, solved on this machine\n"
     (tmp_path / "out" / "101_pyvrp.json").mkdir()

@@ -23,8 +23,8 @@ from milkrun import scale
 def test_what_makes_no_sense_is_refused(call, tmp_path, monkeypatch, arguments, sentence):
     """One line, exit code 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)
-    code, _, said = call(*arguments)
-    assert code == 2 and sentence in said
+    code, _, message = call(*arguments)
+    assert code == 2 and sentence in message
     assert not list(tmp_path.iterdir())
 
 
@@ -32,10 +32,10 @@ def test_dataset_writes_what_generate_draws(call, tmp_path):
     """The same instances, of the configuration that the command was given; once more, it has nothing to do."""
     arguments = ["dataset", "CVRP-v0", "--instances", 30, "--out", tmp_path / "a", "--seed", 3, "--set", "num_loc=6"]
     assert call(*arguments)[0] == 0
-    code, said, _ = call(*arguments)
-    assert code == 0 and "30 instances in 1 file" in said
+    code, message, _ = call(*arguments)
+    assert code == 0 and "30 instances in 1 file" in message
     scale.generate("milkrun/CVRP-v0", 30, tmp_path / "b", 3, config={"num_loc": 6}, on="local")
     (one,), (other,) = scale.instances(tmp_path / "a"), scale.instances(tmp_path / "b")
     assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-    code, _, said = call(*arguments[:-1], "num_loc=7")
-    assert code == 2 and "config.num_loc is 6 there and 7 here" in said
+    code, _, message = call(*arguments[:-1], "num_loc=7")
+    assert code == 2 and "config.num_loc is 6 there and 7 here" in message

@@ -132,7 +132,7 @@ def test_bars_of_another_goal_stand_apart():
 
 
 def test_conflict_and_illegal():
-    """Both drones want customer 0: the second hovers. A drone on board cannot deliver, and is told so at 0."""
+    """Both drones want customer 0: the second hovers. A drone on board cannot deliver, and is flagged at 0."""
     config = TruckDroneConfig(num_drones=2, num_customers=1)
     _, events = replay(config, on_line(0.5), [[7, 0, 2], [8, 0, 0], [0, 2, 2]])
     assert points(events) == [

@@ -46,7 +46,7 @@ def test_customers_by_their_window(world):
 
 
 def test_the_map_is_as_large_as_what_can_be_reached(world):
-    """The corners are customers and nodes of the truck: who flies or drives stays between them."""
+    """The corners are customers and nodes of the truck: all motion stays between them."""
     reached = np.array([*PLACES, *world.route_nodes[0]])
     assert np.array_equal([world.scene(0).low, world.scene(0).high], [reached.min(0), reached.max(0)])
 

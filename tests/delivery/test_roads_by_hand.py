@@ -127,7 +127,7 @@ def test_a_drone_comes_home_between_two_nodes():
     """The drone at .6 flies home to a truck that rolls from .2 to .3 on the road from 0 to .35, then turns back.
 
     To where the truck was, .2, it makes .2: at .4 it is .2 away and not home (.08 spent). Then to .3: .1, home at .92 -
-    .04, and the truck, told to turn back, carries it to .2. On board it is charged .03 in the step after.
+    .04, and the truck turns back and carries it to .2. On board it is charged .03 in the step after.
     """
     model = between(0.2, (0, 1), 1, nodes=[(0.0, 0.0), (0.35, 0.0), (0.7, 0.0)])
     model.put(drone_pos=[(0.6, 0.0)], status=[FLYING])
@@ -158,14 +158,14 @@ def test_the_depot_ends_an_episode_only_when_the_truck_is_there():
 
 
 def test_a_row_that_ended_between_two_nodes_stays():
-    """The limit of three steps is met at .1: STAY alone, and the edge is still told."""
+    """The limit of three steps is met at .1: STAY alone, and the edge is still set."""
     model = play(on_roads(max_steps=3), (MOVE_1, 0), (STAY, 0), (STAY, 0))
     assert (model.truncated, bits(model.truck_mask), place(model)) == (True, "100000", (-1, -1, [0, 1]))
 
 
 @pytest.mark.parametrize("obs", ["v1", "v2"])
 def test_roads_are_seen_in_the_mask_alone(obs):
-    """Everybody's view of a truck at .1 on the edge (0,1) is the view without roads of the same place."""
+    """All observations of a truck at .1 on the edge (0,1) equal those without roads at the same place."""
     model = between(0.1, (0, 1), 1, obs=obs)
     instance = {name: getattr(model, name) for name in ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")}
     free = Row("default", instance, num_drones=1, num_route_nodes=3, obs=obs)

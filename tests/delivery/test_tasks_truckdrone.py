@@ -55,7 +55,7 @@ def test_completed_by_the_last_step():
 
 
 def test_a_lost_parcel_ends_the_episode():
-    """The only one, in step 2, the other drone on board: .2 for time, 1.02 batteries, a crash, nobody served."""
+    """The only one, in step 2, the other drone on board: .2 for time, 1.02 batteries, a crash, no delivery."""
     config = WORKED_SOUND[0].replace(num_drones=2, battery_rule="off", battery_rate=4.0)
     instance = on_line(0.5, demand=0.5)
     told, events = replay(config, instance, [[7, 0, 0], [0, 2, 0]])
@@ -88,7 +88,7 @@ def test_logs_of_random_episodes_are_true(twist, masked):
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("twist", TWISTS)
 def test_the_books_balance_in_every_step(twist, masked):
-    """64 episodes, of the fields alone: charge is bounded, nobody is faster than its speed, served stays served, a
+    """64 episodes, of the fields alone: charge is bounded, no agent exceeds its speed, served stays served, a
     reserved parcel is at one place; and at the end the return is what the figures say."""
     world = milkrun.make("milkrun/TruckDrone-v0", 64, autoreset="disabled", seed=11, **TWISTS[twist])
     world.reset()
@@ -133,7 +133,7 @@ def test_the_books_balance_in_every_step(twist, masked):
 
 
 def changed(events, of, nth=0, **values):
-    """The log with one event told otherwise."""
+    """The log with one event changed."""
     forged = events.copy()
     at = np.flatnonzero(events["kind"] == of)[nth]
     for name, value in values.items():
@@ -181,7 +181,7 @@ FORGERIES = [
 
 @pytest.mark.parametrize(("forge", "sentence"), FORGERIES, ids=[sentence for _, sentence in FORGERIES])
 def test_a_forged_log_is_found_out(forge, sentence):
-    """The worked sound episode, one thing told otherwise."""
+    """The worked sound episode, with one change."""
     config, instance, actions = WORKED_SOUND
     _, events = replay(config, instance, actions)
     with pytest.raises(BadSolution) as caught:

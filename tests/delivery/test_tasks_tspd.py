@@ -124,7 +124,7 @@ def test_a_broken_plan_names_operation_and_rule(plan, index, rule):
 
 
 def test_no_operations_are_no_plan():
-    """There is always somebody to be visited."""
+    """There is always a node to visit."""
     with pytest.raises(BadSolution, match="covers nothing"):
         check_operations(FIVE, [])
 
@@ -147,7 +147,7 @@ def test_a_restriction_names_operation_and_rule(limit, index, rule):
 
 
 def test_restrictions_bind_the_drone_alone():
-    """The truck covers what the drone may not, and waits for nobody's range."""
+    """The truck covers what the drone may not, and waiting costs no range."""
     nowhere = TSPDInstance.of_places("five", PLACES, max_fly=0, no_visit=range(5), forbid=range(5))
     assert tspd_cost(nowhere, PLAYABLE["the truck alone, in one"]) == 26
     nearly = without(FIVE, no_visit=np.arange(5) == 2, forbid=np.arange(5) == 3, max_fly=10)

@@ -98,7 +98,7 @@ def test_recovery_charges_under_seed_rules():
 
 
 def test_a_wreck_is_revived_with_its_parcel():
-    """RECOVER within .1 takes a crashed drone aboard with .2, parcel kept, and voids what it was told."""
+    """RECOVER within .1 takes a crashed drone aboard with .2, parcel kept, and voids its action."""
     model = row("published", CUSTOMER)
     model.put(drone_pos=[(0.1, 0.0)], status=[CRASHED], battery=[0.0], carrying=[0], has_target=[True])
     assert masks(model) == ["11111101", "100"]
@@ -156,7 +156,7 @@ def test_the_dead_end_of_the_seed_rules():
 
 
 def test_a_parcel_may_go_to_the_wrong_door():
-    """Published rules hand parcel 0 to customer 1 if told so; with `obey_mask` the drone hovers instead."""
+    """Published rules hand parcel 0 to customer 1 on request; with `obey_mask` the drone hovers instead."""
     for obey, served, executed in ((False, [False, True], 3), (True, [False, False], 0)):
         model = row("published", CUSTOMER, (-0.5, 0.0), obey_mask=obey)
         model.put(drone_pos=[(-0.5, 0.0)], status=[FLYING], carrying=[0])

@@ -137,7 +137,7 @@ def test_release_and_recovery_in_the_mask():
 
 
 def test_an_override_is_paid_once():
-    """At .5 with .25 only RETURN is left; told to hover twice it is flown home and pays one onset of .5."""
+    """At .5 with .25 only RETURN is left; with HOVER twice it is overridden and pays one onset of .5."""
     model = airborne(row("default", CUSTOMER), 0.5, 0.25)
     play(model, (0, 0))
     assert (model.executed, model.illegal, model.forced, model.forced_phase) == ([0, 1], [False, True], [True], [True])

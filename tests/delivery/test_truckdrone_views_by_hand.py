@@ -42,7 +42,7 @@ def near32(*parts):
 
 
 def test_the_truck_sees_v1():
-    """Itself, who is on board, the drones, the customers, its number."""
+    """Itself, flags on board, the drones, the customers, its number."""
     assert scene(obs="v1").seen_by_truck == near32(
         [0.2, 0, 1, 0], [0, 1], [0.3, 0.4, 0, 2, 0.6, 1, 0.25], [0, 0, 0, 0, 0.9, 0, 0],
         [0.3, 0.5, 0, 0.24, 0.5], [-0.7, 0, 0, 0, 1], [1, 0, 0],
@@ -112,7 +112,7 @@ def test_speeds_are_shares_of_the_own_top_speed():
 
 
 def test_the_served_and_the_wreck():
-    """A served customer has no window left; a wreck has no slack and takes nothing from anybody."""
+    """A served customer has no window left; a wreck has no slack and reserves no parcel."""
     model = scene()
     model.put(status=[CRASHED, ONBOARD], served=[True, False])
     drones, customers = model.seen_by_truck[17:39], model.seen_by_truck[39:]

@@ -93,7 +93,7 @@ def test_an_instance_needs_places_or_both_costs():
 
 
 def test_what_is_derived_cannot_be_given():
-    """`fly_on` is worked out anew, so instances saved from one world and restricted in another stay true."""
+    """`fly_on` is recomputed, so instances saved from one world and restricted in another stay true."""
     world = milkrun.make(ID, 2, num_nodes=3)
     shut = np.array([[False, True, False], [False, False, False]])
     world.reset(instance={**WORLD, "forbid": shut, "fly_on": np.full((2, 3), 99.0)})

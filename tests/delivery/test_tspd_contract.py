@@ -145,7 +145,7 @@ def test_options():
 
 
 def test_the_picture():
-    """Truck and drone leave lines of their own colours; what is covered has that of who served it."""
+    """Truck and drone leave lines of their own colours; covered nodes have the colour of their server."""
     world = begun(line((0.0, 10.0, 20.0, 30.0)))
     world.locs[0, 2] = 20, 15
     play(world, "L2 D1 J")

@@ -137,7 +137,7 @@ INSTANCE_FAULTS = [
     ({"L8": "#MAXFLY -1"}, 8, "'-1' is not within 0..1e+30"),
     ({"L8": "#MAXFLY 1 2"}, 8, "'2' is left over; #MAXFLY has one value"),
     ({"L8": "#MAXFLIGHT 1"}, 8, "'#MAXFLIGHT' is no directive; did you mean '#MAXFLY'?"),
-    ({"L12": "#MAXFLY 9"}, 12, "'#MAXFLY' stands a second time; the first is in line 8"),
+    ({"L12": "#MAXFLY 9"}, 12, "'#MAXFLY' is given a second time; the first is in line 8"),
     ({"L12": "#NOVISIT 4"}, 12, "'4' is not within 0..3"),
     ({"L12": "#NOVISIT two"}, 12, "'two' is not a whole number"),
     ({"L13": "#FORBID -1"}, 13, "'-1' is not within 0..3"),

@@ -77,7 +77,7 @@ class Row:
 
 
 def row(preset: str, *customers: Any, demand: float = 0.8, window: Any = (0, 200), **options: Any) -> Row:
-    """A row whose customers all have the same demand and window; one drone unless told otherwise."""
+    """A row whose customers all have the same demand and window; one drone by default."""
     n = len(customers)
     instance = {"customer_pos": customers, "demand": [demand] * n, "tw_start": [window[0]] * n}
     return Row(preset, {**instance, "tw_end": [window[1]] * n}, **{"num_drones": 1, **options})

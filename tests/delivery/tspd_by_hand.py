@@ -96,7 +96,7 @@ def drawn(rows, **options):
 
 
 def walk(world, turns=40):
-    """Random masked steps, over the ends of episodes where they start anew."""
+    """Random masked steps, across the ends of episodes that restart."""
     for turn in range(turns):
         live = np.flatnonzero(~world.done) if world.autoreset == "disabled" else np.arange(world.num_envs)
         if len(live):

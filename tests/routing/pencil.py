@@ -1,6 +1,6 @@
-"""The choosing truck by a person with a pencil: every sequence of actions that the rules let through, one by one.
+"""A plain model of the truck that chooses its customers: enumerates every allowed sequence of actions.
 
-In plain Python, for one instance. The checkers judge finished plans; here a plan is built action by action from those
+In plain Python, for one instance. The checkers take finished plans; here a plan is built action by action from those
 allowed at each moment, so the two meet only if both are right.
 """
 

@@ -86,7 +86,7 @@ def test_reserve_keeps_room_for_the_mandatory():
 
 
 def test_reserve_ends_with_the_visit():
-    """Truck of 1.3: once bin 3 (.3) is served no room is kept any more and the full bin 2 fits."""
+    """Truck of 1.3: once bin 3 (.3) is served no room is reserved any more and the full bin 2 fits."""
     m = wcvrp(capacity=1.3, must_go=ONLY_3)
     m.step(3)
     check(m, allowed=[0, 1, 2])
@@ -104,7 +104,7 @@ def test_without_reserve_the_mandatory_can_be_crowded_out():
 
 
 def test_reserve_forgets_what_no_trip_can_reach():
-    """Bin 2 lies 10 there and back, over the limit 9: no room is kept for it and it does not close the depot."""
+    """Bin 2 lies 10 there and back, over the limit 9: no room is reserved for it and it does not close the depot."""
     m = wcvrp(max_length=9, must_go=[False, False, True, False], capacity=1)
     check(m, allowed=[0, 1, 3])
     play(m, [1, 0])
@@ -177,7 +177,7 @@ def test_full_means_within_a_millionth(level, overflows):
 
 
 def test_padding_is_never_open_and_never_charged():
-    """With three true nodes, node 3 is closed, its full mandatory bin overflows for nobody and is missed by nobody."""
+    """With three true nodes, node 3 is closed, and its full mandatory bin counts neither as overflow nor as missed."""
     m = wcvrp(waste=[0, 0.5, 0.5, 1], must_go=ONLY_3, n_nodes=3)
     check(m, allowed=[0, 1, 2])
     m.step(3)

@@ -186,7 +186,7 @@ def test_save_refuses_what_the_format_cannot_say(tmp_path, small, fields, said):
     ],
 )
 def test_a_fault_names_its_line(tmp_path, text, line, said):
-    """What is wrong with a file is told with file and line, counted from 1."""
+    """Errors name the file and the line, counted from 1."""
     path = stored(tmp_path, text)
     with pytest.raises(FormatError, match=re.escape(f"{path}, line {line}: ") + ".*" + re.escape(said)):
         cordeau.load(path)

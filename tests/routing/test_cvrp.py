@@ -19,7 +19,7 @@ OPTIONS = ("metric", "reward", "max_steps", "illegal")
 
 
 def cvrp(**changes):
-    """One row on the rectangle, changed as told, at its start; a row that has ended stays as it is."""
+    """One row on the rectangle with some changes, at its start; a row that has ended stays as it is."""
     options = {name: changes.pop(name) for name in OPTIONS if name in changes}
     given = {name: np.asarray(value)[None] for name, value in {**INSTANCE, **changes}.items()}
     if "dist" in given:

@@ -166,7 +166,7 @@ REASONS = [
 
 
 def assert_refused(make, before, action, number, sentence):
-    """Noop: only i grows and the reason is told. Raise: nothing moves, the sentence is said."""
+    """Noop: only i grows, and the reason is set. Raise: nothing changes, and the error has the sentence."""
     world = make(illegal="noop")
     for earlier in before:
         world.step([earlier])

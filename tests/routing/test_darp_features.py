@@ -28,7 +28,7 @@ def alone(**changes):
 
 
 def anytime(locs, demand, capacity, ride=50):
-    """Windows that bind nobody."""
+    """An instance whose windows never bind."""
     n = len(locs)
     return alone(
         locs=locs,
@@ -123,7 +123,7 @@ def test_travel_time_by_deadlines_rounds_half_to_even(miles, hours):
 
 
 def test_mask_is_never_empty_before_the_first_step():
-    """Where nobody can be reached in time the depot is allowed at once, and ends the episode."""
+    """If no node can be reached in time the depot is allowed at once, and ends the episode."""
     world = deadlines([[0, 0], [100, 0], [0, 1]], [0, 1, -1], [48, 3, 30], [5])
     assert legal(world) == [0]
     world.step([0])

@@ -91,7 +91,7 @@ DEADLINES_ONLY = {
 
 @pytest.mark.parametrize(("wrong", "words"), OPTIONS)
 def test_options_that_cannot_be(wrong, words):
-    """Unknown, out of its list or range, odd, twice told, or in the way of another: option and value are named."""
+    """Unknown, out of its list or range, odd, given twice, or contradicting another: option and value are named."""
     with pytest.raises(ConfigError) as caught:
         milkrun.make(ID, 1, **wrong)
     assert not [word for word in words if word not in str(caught.value)], str(caught.value)
@@ -205,7 +205,7 @@ def test_lists_are_played_by_the_classic_rule():
 
 @pytest.mark.parametrize("options", [SMALL, {"preset": "published"}])
 def test_actions_that_are_none(options):
-    """Floats, booleans, too few, too many axes; and one masked action among four moves nobody."""
+    """Floats, booleans, too few, too many axes; and one masked action among four moves no row."""
     world = milkrun.make(ID, 4, seed=5, illegal="raise", **options)
     with pytest.raises(ResetNeeded):
         world.step([1, 1, 1, 1])

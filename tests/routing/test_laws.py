@@ -88,7 +88,7 @@ def test_mean_fills_follow_the_way_too():
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_drawn_matrix_is_of_the_places_drawn(name):
-    """Straight lines between the nodes in the world, the depot's too, whoever placed them."""
+    """Straight lines between the nodes in the world, also of the depot, for every source of places."""
     for law in ("uniform", faraway):
         for depot in ({}, {"depot_type": "customer"}) if name not in ("TSP", "TSPKopt") else ({},):
             world = begun(name, metric="matrix", loc_distribution=law, **depot)
@@ -164,7 +164,7 @@ def test_what_hooks_do_not_touch_is_drawn_as_ever():
     ],
 )
 def test_hooks_that_cannot_be_followed_are_refused(options, words):
-    """Nobody knows the law behind a hook's places; and a map has its own."""
+    """The law behind a hook's places is unknown, and a map has its own."""
     with pytest.raises(ConfigError, match=words):
         hooked("vrpp", depots=False, **options).generate(2)
 

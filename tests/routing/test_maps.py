@@ -181,7 +181,7 @@ def test_a_missing_map_says_what_there_is(tmp_path):
 
 
 def test_two_files_of_one_name_are_refused(tmp_path):
-    """Which of them is meant nobody can tell."""
+    """Two files of one name are ambiguous."""
     put(put(tmp_path, "t.csv", KM), "T.geojson", json.dumps(GEO))
     with pytest.raises(MapError, match=r"'t' may be T\.geojson or t\.csv"):
         load_map("t", tmp_path)

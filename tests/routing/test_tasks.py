@@ -284,7 +284,7 @@ def test_padding_nodes_belong_to_nobody():
 
 
 def test_cost_weights():
-    """Length is weighed, its raw amount stays; a weight nobody knows is refused by name."""
+    """Length is weighed, its raw amount stays; an unknown weight is refused by name."""
     cost, parts, _ = TSP.get_costs(rectangle(), [[0, 1, 2, 3]], {"length": 0.5, "prize": 3.0})
     assert (cost.item(), parts["length"].item()) == (7.0, 14.0)
     with pytest.raises(ConfigError, match="'lenght' is unknown; did you mean 'length'"):
@@ -341,7 +341,7 @@ def test_bad_call_is_refused():
 
 
 def plain_cvrp(locs, demand, capacity, max_length, pi):
-    """(valid, length) by a person with a pencil."""
+    """(valid, length) by a plain model."""
     length = trip = load = here = 0.0
     valid = sorted(c for c in pi if c) == list(range(1, len(locs)))
     here = 0

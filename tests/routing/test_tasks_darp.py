@@ -61,7 +61,7 @@ def test_published_optimum_is_feasible_at_its_price(name):
 
 
 def test_simple_clocks_break_ride_limits_of_feasible_routes():
-    """Leaving at 0 and serving as early as possible, 30 of the 32 published routes carry somebody for too long."""
+    """Leaving at 0 and serving as early as possible, 30 of the 32 published routes break a ride limit."""
     late = total = 0
     for name, found in solutions().items():
         instance = cordeau.load(published_file(f"darp/{name}.txt"))
@@ -215,7 +215,7 @@ def test_positions_count_strange_nodes():
 
 
 def test_duplicate():
-    """The second vehicle finds nobody; both visits are told, and the request counts as served once."""
+    """The second vehicle finds no rider; both visits are reported, and the request counts as served once."""
     assert broken(darp(**TWO), [[1, 2], [1, 2]]) == [(1, 0, 1, "duplicate", 1), (1, 1, 2, "duplicate", 1)]
     assert DARPProblem.check(darp(**TWO), [[1, 2], [1, 2]]).unserved == 1
 
@@ -272,7 +272,7 @@ def test_ride_by_windows():
 def test_rides_that_fit_alone_but_not_together():
     """1 boards by 4 and rides 10, so is off by 14, which 2 has boarded before; off at 30, that is 16 for a limit of 15.
 
-    Everybody is at the depot, the order is 1 on, 2 on, 1 off, 2 off.
+    All places are at the depot, the order is 1 on, 2 on, 1 off, 2 off.
     """
     windows = {"opens": [0, 0, 0, 30], "closes": [4, 100, 100, 100]}
     assert broken(darp([0, 0, 0, 0], **windows, ride=[10, 15]), [[1, 3, 2, 4]]) == [(0, 3, 4, "ride", 1)]
@@ -281,7 +281,7 @@ def test_rides_that_fit_alone_but_not_together():
 
 
 def test_duration_by_the_way():
-    """3 + 7 + 10 is 1 more than 19, told where the vehicle comes home."""
+    """3 + 7 + 10 is 1 more than 19, reported at the return."""
     assert broken(darp([3, 10], duration=19), [[1, 2]]) == [(0, 2, 0, "duration", 1)]
 
 
@@ -299,7 +299,7 @@ def test_fleet():
 
 
 def test_missing_requests_are_counted_and_priced():
-    """Nobody serves request 1: two nodes at 100 each on top of 20, and nothing is broken."""
+    """Request 1 is not served: two nodes at 100 each on top of 20, and nothing is broken."""
     report = DARPProblem.check(darp(**TWO), [[], [1, 2]])
     assert report.feasible
     assert (report.unserved, report.unvisited, report.vehicles) == (1, 2, 1)

@@ -45,7 +45,7 @@ def test_by_deadlines_depot_with_riders_is_for_emergencies():
 
 
 def test_by_deadlines_last_way_home_is_free():
-    """When all is done nobody drives home: 50 + 31.6228 + 50 + 89.4427."""
+    """When all is done the return is not driven: 50 + 31.6228 + 50 + 89.4427."""
     due = trace(time_windows=np.array([[0, 10, 13, 12, 9]]))
     for plan in ([3, 1, 2, 4, 0], [3, 1, 2, 4]):
         cost = DARPProblem.get_costs(due, np.array([plan]), rule="deadlines")[0]

@@ -88,7 +88,7 @@ def test_routes_find_their_vehicles(capacity, plan, valid):
     ],
 )
 def test_every_limit_of_a_dataset_counts(fields, plan, said):
-    """What a single instance would be told, its row of a batch is told."""
+    """A row of a batch gets the same error as a single instance."""
     with pytest.raises(BadSolution, match=re.escape(f"row 0: vehicle 0, {said}")):
         DARPProblem.get_costs(batch(darp(**fields)), np.array([[*plan, 0]]))
 
@@ -214,7 +214,7 @@ def test_an_unused_vehicle_takes_no_action():
 
 
 def test_routes_to_actions_refuses():
-    """Nodes beyond the instance, and numberings that nobody uses."""
+    """Nodes beyond the instance, and unknown numberings."""
     with pytest.raises(BadSolution, match=re.escape("route 1: node 5 does not exist, nodes are 1..4")):
         DARPProblem.routes_to_actions([[1], [5]], 2)
     with pytest.raises(ConfigError, match="numbering is 'line'"):
@@ -236,5 +236,5 @@ def test_routes_to_actions_refuses():
     ],
 )
 def test_validate_tours(pi, valid):
-    """Nobody twice, and nobody set down by a vehicle that did not pick them up before."""
+    """No node twice, and no dropoff by a vehicle without the pickup before."""
     assert DARPProblem.validate_tours(np.array(pi)) == valid

@@ -32,7 +32,7 @@ def words(n: int, width: int) -> np.ndarray:
 
 
 def test_prizes_against_length():
-    """0 1 2 0 collects 20 on a way of 12; all three 21 on 14; nobody 0 on 0."""
+    """0 1 2 0 collects 20 on a way of 12; all three 21 on 14; the empty tour 0 on 0."""
     cost, parts, nothing = VRPP.get_costs(profit(), np.array([[1, 2, 0], [1, 2, 3], [0, 0, 0]]), LENGTH)
     assert cost.tolist() == [-8.0, -7.0, 0.0]
     assert parts["profit"].tolist() == [20.0, 21.0, 0.0]
@@ -195,7 +195,7 @@ def test_optional_customer_leaves_room_for_must_go():
 
 
 def test_no_room_is_kept_for_customers_out_of_reach():
-    """Customer 2 is 10 away and back: with max_length 9 nobody need wait for it."""
+    """Customer 2 is 10 away and back: with max_length 9 it does not keep the tour open."""
     data = profit(must_go=np.array([[0, 0, 1, 0]]), max_length=np.array([9.0]))
     assert CVRPP.check(data, [[1, 0]])[1] == [None]
 

@@ -92,7 +92,7 @@ def test_plan_after_a_failure(pi, reason):
 
 
 def test_failure_ends_a_single_trip():
-    """Nothing may follow, and nobody asks for the must-go bin any more; the round trip goes on."""
+    """No action may follow, and the must-go bin is not required any more; the round trip goes on."""
     real = np.array([[0, 0.5, 1.0, 0.3]])
     data = surprise(must_go=np.array([[0, 0, 0, 1]]), capacity=np.array([1.4]), real_waste=real)
     ended = "customer 3 follows the end of the tour"
@@ -102,7 +102,7 @@ def test_failure_ends_a_single_trip():
 
 
 def test_a_failed_customer_is_known_from_then_on():
-    """Bin 2 was expected to fit beside bin 3 (.4) with .5, but holds .7. Who has learnt that may not try it again."""
+    """Bin 2 was expected to fit with bin 3 (.4) and .5, but holds .7. Once known, it may not be tried again."""
     real = np.array([[0, 0.5, 0.7, 0.4]])
     data = surprise(expected0=np.array([[0, 0.5, 0.5, 0.4]]), real_waste=real)
     assert SCWCVRP.check(data, [[3, 2, 2, 0]])[1] == [None]

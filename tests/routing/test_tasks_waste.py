@@ -91,7 +91,7 @@ def test_torch_in_torch_out():
 
 
 def test_single_and_many_trips():
-    """WCVRP ends at the first return, CWCVRP leaves again; either can be told to do as the other."""
+    """WCVRP ends at the first return, CWCVRP leaves again; an option switches between the two."""
     ended = "customer 2 follows the end of the tour"
     assert WCVRP.check(bins(), [[1, 0, 2]])[1] == [ended]
     assert CWCVRP.check(bins(), [[1, 0, 2], [1, 0, 0]])[1] == [None, None]

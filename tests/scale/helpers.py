@@ -72,7 +72,7 @@ def cluster_of(folder: Path, *cpus: int):
     from ray.cluster_utils import Cluster
 
     common = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "temp_dir": str(folder)}
-    # Ray notes the newest cluster of a machine in its usual folder, whatever `temp_dir` says, and does not make that.
+    # Ray writes the address of the newest cluster into its usual folder, not into `temp_dir`, and does not create it.
     (folder / "ray").mkdir(parents=True)
     usual = os.environ.get("RAY_TMPDIR")
     os.environ["RAY_TMPDIR"] = str(folder)

@@ -1,4 +1,4 @@
-"""What cannot be is refused by name before a Ray is started, and Ray is loaded by nobody who does not ask for it."""
+"""Invalid arguments are refused by name before a Ray is started, and only calls that need Ray load it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def evaluate(**changes):
 
 @pytest.fixture(autouse=True)
 def no_ray(monkeypatch):
-    """Nothing here may get as far as Ray."""
+    """No call here may start Ray."""
 
     def started(*_):
         raise AssertionError("Ray was started")
@@ -61,7 +61,7 @@ def no_ray(monkeypatch):
         ({"keep": 3}, ConfigError, "a path is a str"),
     ],
 )
-def test_what_cannot_be_is_named(changes, error, words):
+def test_invalid_arguments_are_named(changes, error, words):
     """Value and remedy, as a MilkrunError."""
     with pytest.raises(error, match=words) as caught:
         evaluate(**changes)
@@ -69,7 +69,7 @@ def test_what_cannot_be_is_named(changes, error, words):
 
 
 def test_a_policy_of_this_process_alone_is_refused(monkeypatch):
-    """`add_policy` tells this process, not the workers."""
+    """`add_policy` affects this process only."""
     monkeypatch.setattr(policies, "_added", {})
     add_policy(CVRP, "mine", lambda seed: nearest)
     with pytest.raises(ConfigError, match="was added in this process only"):
@@ -77,7 +77,7 @@ def test_a_policy_of_this_process_alone_is_refused(monkeypatch):
 
 
 def test_an_unreachable_address_is_named_in_time():
-    """A port on which nothing listens: far below the fifteen seconds that a caller waits at most."""
+    """A port on which nothing listens: in far less than fifteen seconds."""
     began = time.monotonic()
     with pytest.raises(ScaleError, match=r"address='127\.0\.0\.1:9': nothing listens there"):
         evaluate(address="127.0.0.1:9")

@@ -85,8 +85,8 @@ def test_it_is_the_local_evaluation_to_the_bit(cluster, world_id):
 
 
 def played_with(disturb, policy=SLOW, **more):
-    """An evaluation of 40 shards during which `disturb` is called with the event that tells its end; its result. The
-    call is made by a thread: nodes are added by the main one."""
+    """The result of an evaluation of 40 shards, in a thread. Meanwhile the main thread, which can add nodes, calls
+    `disturb` with the event that the evaluation sets at its end."""
     ended = threading.Event()
     results = []
 
@@ -165,7 +165,7 @@ scale.evaluate({world!r}, {policy!r}, 800, 400, 5, config={config!r}, shard_rows
 
 
 def start_driver(cluster, keep):
-    """The same call in a process of its own, as a user's script makes it."""
+    """Starts the same call in another process, as a user's script makes it."""
     script = DRIVER.format(world=CVRP, policy=SLOW, config=SMALL, address=cluster.address, keep=str(keep))
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
     return subprocess.Popen([sys.executable, "-c", script], env=env, stderr=subprocess.PIPE)
@@ -205,7 +205,7 @@ def test_a_driver_killed_at_many_times_is_continued(cluster, undisturbed, tmp_pa
 
 
 def test_kept_shards_are_used_and_damaged_ones_are_not(cluster, tmp_path):
-    """Of five shards one is cut, one is another's: these two are written anew, the others stay."""
+    """Of five shards one is cut, and one has the content of another: these two are computed again, the others stay."""
     call = {"config": SMALL, "shard_rows": 20, "keep": tmp_path}
     first = scale.evaluate(CVRP, "nearest", 200, 100, 3, **call)
     before = shards_in(tmp_path)
@@ -258,13 +258,13 @@ def test_instances_are_the_same_for_any_size_of_shard(cluster, tmp_path):
         assert np.array_equal(np.concatenate([part[name] for part in parts]), values), name
 
 
-def test_the_commands_say_on_the_cluster_what_they_say_here(cluster, capsys, tmp_path):
+def test_the_commands_print_on_the_cluster_what_they_print_here(cluster, capsys, tmp_path):
     """eval, solve of a folder of two files and dataset, with --on ray and without: the same figures and files."""
     instances = tmp_path / "instances"
     instances.mkdir()
     for name in ("routing/cvrplib/A-n32-k5.vrp", "routing/tsplib/eil51.tsp"):
         (instances / Path(name).name).write_bytes(published_file(name).read_bytes())
-    told = []
+    outputs = []
     for on in (["--on", "ray", "--address", cluster.address], []):
         out = tmp_path / ("ray" if on else "here")
         keep = {name: ["--keep", tmp_path / "kept" / name] if on else [] for name in ("eval", "solve")}
@@ -294,8 +294,8 @@ def test_the_commands_say_on_the_cluster_what_they_say_here(cluster, capsys, tmp
         figures = json.loads((out / "CVRP-v0_eval.json").read_text())["policies"]
         solved = json.loads((out / "instances_solved.json").read_text())
         files = {path.name: path.read_bytes() for path in (out / "data").iterdir()}
-        told.append([[{**row, "seconds": 0} for row in figures], solved, files])
-    assert told[0] == told[1]
+        outputs.append([[{**row, "seconds": 0} for row in figures], solved, files])
+    assert outputs[0] == outputs[1]
     assert sorted(files) == ["data-000000.npz", "data-000001.npz", "manifest.json"]
     assert [line["file"] for line in solved["files"]] == ["A-n32-k5.vrp", "eil51.tsp"]
     assert {path.name for path in (tmp_path / "kept" / "eval").iterdir()} == {"random", "nearest"}

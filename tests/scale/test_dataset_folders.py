@@ -64,14 +64,14 @@ def save(path, **arrays):
 
 def edit(folder, change):
     manifest = folder / "manifest.json"
-    said = json.loads(manifest.read_text())
-    change(said["shards"])
-    manifest.write_text(json.dumps(said))
+    entries = json.loads(manifest.read_text())
+    change(entries["shards"])
+    manifest.write_text(json.dumps(entries))
 
 
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_manifest_names_no_file_elsewhere(folder, absolute):
-    """A shard beside the folder, under its right checksum, is not read."""
+    """A shard outside the folder is not read, even with the right checksum."""
     outside = folder.parent / "x.npz"
     outside.write_bytes((folder / "data-000001.npz").read_bytes())
     name = str(outside) if absolute else "../x.npz"
@@ -113,7 +113,7 @@ def put_device(path):
 
 
 @pytest.mark.parametrize(
-    ("put", "said"),
+    ("put", "message"),
     [
         (put_pipe, "is no regular file"),
         (put_link, "is a link"),
@@ -123,11 +123,11 @@ def put_device(path):
     ],
 )
 @pytest.mark.parametrize("name", ["data-000001.npz", "manifest.json"])
-def test_what_is_no_regular_file_is_refused_at_once(folder, put, said, name):
+def test_what_is_no_regular_file_is_refused_at_once(folder, put, message, name):
     """A pipe without a writer would hang, a device would never end."""
     (folder / name).unlink()
     put(folder / name)
-    with pytest.raises(MilkrunError, match=said):
+    with pytest.raises(MilkrunError, match=message):
         list(scale.instances(folder))
 
 
@@ -151,7 +151,7 @@ def overlapping() -> bytes:
 
 @pytest.mark.parametrize("raw", [bomb(), overlapping()], ids=["compressed", "overlapping"])
 def test_what_unpacks_to_more_than_its_file_is_refused(folder, raw):
-    """Before anything is unpacked, whatever the manifest says of it."""
+    """Before anything is unpacked, whatever the manifest has of it."""
     assert sum(entry.file_size for entry in zipfile.ZipFile(io.BytesIO(raw)).infolist()) > len(raw)
     assert arrays_of(raw) is None
     (folder / "data-000001.npz").write_bytes(raw)

@@ -1,4 +1,4 @@
-"""The folder of finished shards: what is trusted, what is refused, who may write."""
+"""The folder of finished shards: which files are trusted, which folders are refused, and the lock."""
 
 from __future__ import annotations
 
@@ -44,24 +44,24 @@ def folder(tmp_path):
 
 
 def test_what_is_stored_is_loaded(folder):
-    """In a second call, to the bit; the manifest tells key and checksums, and nothing else lies there."""
+    """In a second call, to the bit. The manifest has key and checksums, and the folder has no other file."""
     with opened(folder) as kept:
         for k in range(SHARDS):
             assert all(np.array_equal(values, content(k)[name]) for name, values in kept.load(k).items())
-    said = json.loads((folder / "manifest.json").read_text())
-    assert said["seed"] == 1 and said["format"] == 1 and len(said["shards"]) == SHARDS
+    entries = json.loads((folder / "manifest.json").read_text())
+    assert entries["seed"] == 1 and entries["format"] == 1 and len(entries["shards"]) == SHARDS
     assert len(list(folder.iterdir())) == SHARDS + 1
     subprocess.run(
         ["sha256sum", "--status", "-c"],
         cwd=folder,
         check=True,
         text=True,
-        input="".join(f"{sum}  {name}\n" for name, sum in said["shards"].items()),
+        input="".join(f"{sum}  {name}\n" for name, sum in entries["shards"].items()),
     )
 
 
 class Trap:
-    """Would write a file if somebody unpickled it."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -114,10 +114,10 @@ def test_a_shard_that_the_manifest_was_made_to_trust_is_still_not_executed(folde
 
     trap = folder.parent / "trap"
     np.savez(folder / "shard-000002.npz", returns=np.array([Trap(trap)], object), allow_pickle=True)
-    said = json.loads((folder / "manifest.json").read_text())
+    entries = json.loads((folder / "manifest.json").read_text())
     raw = (folder / "shard-000002.npz").read_bytes()
-    said["shards"]["shard-000002.npz"] = hashlib.sha256(raw).hexdigest()
-    (folder / "manifest.json").write_text(json.dumps(said))
+    entries["shards"]["shard-000002.npz"] = hashlib.sha256(raw).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(entries))
     with opened(folder) as kept:
         assert kept.load(2) is None
     assert not trap.exists()
@@ -141,11 +141,11 @@ def test_a_damaged_manifest_is_refused_by_name(folder, text):
 
 
 def test_shards_of_a_killed_caller_count(folder):
-    """What it listed beside the manifest, also if its last line is half; what it left half-written is cleared away."""
-    said = json.loads((folder / "manifest.json").read_text())
-    sums = dict(said["shards"])
+    """Those in its list of checksums, whose last line may be incomplete; incomplete files are removed."""
+    entries = json.loads((folder / "manifest.json").read_text())
+    sums = dict(entries["shards"])
     lines = [f"{sums[name]}  {name}" for name in sorted(sums)]
-    (folder / "manifest.json").write_text(json.dumps({**said, "shards": {}}))
+    (folder / "manifest.json").write_text(json.dumps({**entries, "shards": {}}))
     (folder / "shards.sha256").write_text("\n".join(lines[:3]) + "\n" + lines[3][:30])
     (folder / "shard-000004.npz.part").write_bytes(b"half")
     with opened(folder) as kept:
@@ -198,7 +198,7 @@ def test_a_full_disk_is_named_and_finished_shards_stay(folder, monkeypatch):
         assert [k for k in range(SHARDS) if kept.load(k) is not None] == [0, 1]
 
 
-def test_a_folder_of_somebody_elses_is_refused(tmp_path):
+def test_a_folder_with_other_files_is_refused(tmp_path):
     """It has files but no manifest; a file is no folder; one that cannot be written is named."""
     (tmp_path / "thesis.tex").write_text("do not touch")
     for path, words in (
@@ -225,11 +225,11 @@ def test_a_dataset_is_solved_priced_and_played_as_it_is(tmp_path):
     world.reset(instance=shards[1])
     assert np.array_equal(world.locs, drawn)
     manifest = out / "manifest.json"
-    said = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**said, "shards": dict(list(said["shards"].items())[:2])}))
+    entries = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**entries, "shards": dict(list(entries["shards"].items())[:2])}))
     with pytest.raises(ConfigError, match="has 2 of 3 shards: the call that was stopped completes it"):
         list(scale.instances(out))
-    manifest.write_text(json.dumps(said))
+    manifest.write_text(json.dumps(entries))
     (out / "data-000001.npz").write_bytes(b"")
     with pytest.raises(FormatError, match=r"data-000001\.npz is not what the manifest says"):
         list(scale.instances(out))

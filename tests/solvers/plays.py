@@ -33,7 +33,7 @@ def padded(name, n, count, seed=5):
 
 
 def bounded(name, n, count, seed=5):
-    """Trips bounded in length (CVRP: so that everybody can be reached), a third of the customers mandatory."""
+    """Trips bounded in length (CVRP: so that all customers are in reach), a third of the customers mandatory."""
     made, rng = drawn(name, n, count, seed), np.random.default_rng([seed, n])
     if name == "CVRP":
         alone = 2 * np.sqrt(((made["locs"] - made["depot"][:, None]) ** 2).sum(-1)).max(axis=1)
@@ -58,7 +58,7 @@ def asymmetric(name, n, count, seed=5):
 
 def crooked(name, n, count, seed=5):
     """Whole distances drawn one by one, so that detours may be short cuts, trips of bounded length, and (but for the
-    CVRP, where everybody can be reached) a third of the customers mandatory."""
+    CVRP, where all customers are in reach) a third of the customers mandatory."""
     made, rng = asymmetric(name, n, count, seed), np.random.default_rng([seed, n, 2])
     d = rng.integers(1, 100, (count, n + 1, n + 1)) * (1 - np.eye(n + 1, dtype=np.int64))
     alone = (d[:, 0] + d[:, :, 0])[:, 1:]

@@ -1,4 +1,4 @@
-"""Time that belongs to nobody: what is spent on compiling is not a method's, and whoever waits for it is told."""
+"""Compile time does not count as a method's time, and listeners are notified of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.solvers.plays import drawn
 
 @pytest.fixture
 def hand(monkeypatch):
-    """The hand of a clock that moves when it is told to."""
+    """A clock that advances on request."""
     hand = {"at": 0.0}
     monkeypatch.setattr(clock.time, "perf_counter", lambda: hand["at"])
     return hand

@@ -60,7 +60,7 @@ def test_the_vehicle_with_the_seats_goes():
 
 
 def test_riders_fit_together_only_with_seats_for_both():
-    """Two who ride the same way at the same time: one tour of 20 with two seats, two tours with one."""
+    """Two riders with the same route and times: one tour of 20 with two seats, two tours with one."""
     places = [[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]]
     two = one_request(
         locs=places,
@@ -93,7 +93,7 @@ def test_the_search_finds_the_best_plan_of_few_requests():
 
 
 def test_some_of_the_drawn_instances_are_hard():
-    """Among them are plans that leave somebody out, that share rides, and that insertion does not find."""
+    """Among them are plans that leave requests out, that share rides, and that insertion does not find."""
     instances = [drawn(seed, requests, vehicles, crooked=crooked) for seed, requests, vehicles, crooked in CASES]
     plans = [solve_exact(instance) for instance in instances]
     starts = [price_routes(i, insertion(i, "deadline")).cost for i in instances]

@@ -95,7 +95,7 @@ def test_a_mixed_fleet_leaves_a_vehicle_by_a_zero():
 
 
 def test_speed_and_penalty_are_those_of_the_cost():
-    """Nobody can be on time at a tenth of the speed: both nodes are left at 7 each."""
+    """No request is on time at a tenth of the speed: both nodes are left at 7 each."""
     assert solve("DARP", darp(**ONE), method="exact", speed=0.1, penalty_unvisited=7.0).cost.tolist() == [14.0]
 
 

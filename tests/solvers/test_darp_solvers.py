@@ -24,7 +24,7 @@ ORDERS = ("cheapest", "deadline")
 
 
 def scanned(instance, order, speed=1.0):
-    """Insertion by trying every place of every open request anew, each route judged by the checker's clock."""
+    """Insertion by trying every place of every open request, each route checked by the checker's clock."""
     d, routes = instance.distances(), [[] for _ in instance.capacity]
 
     def length(route):
@@ -134,7 +134,7 @@ def batch_of(instances, rows, **config):
 def test_a_batch_gets_the_routes_of_its_instances(threads):
     """Instances of three sizes and fleets in one padded batch, every row by the instance it plays."""
     instances = [drawn(seed, 4 + seed % 3, 1 + seed % 3) for seed in range(9)]
-    rows = [0, 8, 8, 3, 1, 1, 7, 2, 6, 5]  # nobody plays 4
+    rows = [0, 8, 8, 3, 1, 1, 7, 2, 6, 5]  # no row plays 4
     for order in ORDERS:
         found = insertion_batch(batch_of(instances, rows), order, threads=threads)
         for routes, k in zip(found, rows, strict=True):
@@ -187,7 +187,7 @@ def test_a_world_drives_the_routes_of_its_batch():
 
 
 def test_rows_of_an_instance_share_no_list():
-    """Who changes the routes of one row leaves the others as they are."""
+    """Changing the routes of one row leaves the others unchanged."""
     one, two = insertion_batch(batch_of([three_requests(1)], [0, 0]))
     one[0].clear()
     assert two[0]
@@ -225,7 +225,7 @@ def test_the_search_serves_whom_insertion_left_out():
 
 
 def test_the_search_copes_with_short_cuts_by_way_of_others():
-    """Where distances are drawn, a route may need a stop to be in time; whoever takes it out must see that."""
+    """Where distances are drawn, a route may need a stop to be in time; removals must check that."""
     for seed in range(12):
         instance = drawn(seed, 9, 2, crooked=True)
         plan = improve(instance, iterations=400, seed=seed)
@@ -234,7 +234,7 @@ def test_the_search_copes_with_short_cuts_by_way_of_others():
 
 
 def test_the_search_weighs_the_penalty():
-    """Where a node left out costs nothing, nobody is driven; from a plan that serves all, too."""
+    """Where a node left out costs nothing, no request is served; from a plan that serves all, too."""
     plan = improve(three_requests(1), [[3, 1, 4, 2, 5, 6]], iterations=200, penalty_unvisited=0.0)
     assert (plan.routes, plan.cost) == ([[]], 0.0)
 
@@ -259,7 +259,7 @@ def test_ortools_comes_close_to_the_published_best():
 
 
 def test_ortools_never_returns_worse_than_its_start():
-    """However little time it has, and though half a unit of time is the finest it is told of."""
+    """For any time limit, also at a resolution of half a unit of time."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
     for seed in range(6):
         instance = drawn(seed, 8, 2)
@@ -306,7 +306,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         (lambda i: solve_ortools(i, seconds=-1), ConfigError, "seconds is -1"),
         (lambda i: solve_ortools(i, scale=0), ConfigError, "scale is 0"),
         (lambda i: solve_ortools(i, scale=10**15), ConfigError, "scale=1000000000000000 numbers reach"),
-        (lambda i: insertion_batch(SimpleNamespace(locs=i.locs)), ConfigError, "rule 'classic' only"),
+        (lambda i: insertion_batch(SimpleNamespace(locs=i.locs)), ConfigError, "needs the rule 'classic'"),
     ],
 )
 def test_what_cannot_be_is_refused(call, error, words):

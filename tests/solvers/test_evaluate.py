@@ -110,7 +110,10 @@ def test_a_sound_play_says_nothing_of_illegal_steps():
 
 @pytest.mark.parametrize("play", [lambda w, p: evaluate(w, p, 4), rollout], ids=["evaluate", "rollout"])
 def test_a_play_that_would_never_end_is_given_up(play):
-    """Row 0 ends, row 1 makes illegal steps for ever, and no max_steps ends them: row, action and reason are told."""
+    """Row 0 ends, row 1 makes illegal steps for ever, and no max_steps ends them.
+
+    The error names row, action and reason.
+    """
     world = milkrun.make("milkrun/TSP-v0", num_envs=2, num_loc=4, max_steps=None, seed=0, autoreset="disabled")
     world.reset()
     said = "nothing but illegal steps for 10,000 steps, and without max_steps .*; row 1: action 99: "

@@ -84,7 +84,7 @@ def test_cvrp_equals_dynamic_programming_over_subsets():
 @pytest.mark.parametrize("law", [bounded, crooked], ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", ["CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_optimal_plans_are_played(name, law):
-    """With mandatory customers and bounded trips, also where detours are short cuts, at the cost that is told."""
+    """With mandatory customers and bounded trips, also without the triangle inequality, at the stated cost."""
     instances = law(name, 5, 30, seed=3)
     found = solve(name, instances, "exact")
     np.testing.assert_allclose(play(name, instances, found.actions), -found.cost, rtol=1e-4, atol=1e-4)

@@ -67,7 +67,7 @@ def test_windows_force_the_order():
 
 
 def test_no_time_is_enough_for_a_valid_plan():
-    """One millisecond for 60 customers: whoever OR-Tools left out has a trip of its own."""
+    """One millisecond for 60 customers: customers that OR-Tools left out get separate trips."""
     actions, _, _ = Case("CVRP", drawn("CVRP", 60, 1)).solve(ortools, iterations=None, time_limit=1e-9)
     assert sorted(a for a in actions if a) == list(range(1, 61))
 

@@ -63,7 +63,7 @@ def test_padding_is_never_chosen():
 
 
 def test_random_takes_the_next_turn_at_each_step():
-    """Step k draws what `sample_actions(seed, k)` draws, however often it is asked, and in the next episode anew."""
+    """Step k draws what `sample_actions(seed, k)` draws, also in repeated calls; the next episode restarts."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=50, seed=1)
     first = []
     for _ in range(2):
@@ -128,7 +128,7 @@ def test_means_of_2000_instances_are_the_published_ones(world_id, policy, publis
 
 
 def test_random_stands_first_and_then_what_is_to_be_beaten():
-    """Where everybody is visited, the nearest customer; where tours are improved, the steepest move."""
+    """If all customers are visited, the nearest customer; where tours are improved, the steepest move."""
     for world_id in milkrun.list_worlds():
         assert next(iter(policies_for(world_id))) == "random"
     for name, second in (("TSP", "nearest"), ("CVRP", "nearest"), ("TSPKopt", "steepest")):
@@ -150,7 +150,7 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
     assert list(policies_for("tests/Tour-v0")) == ["random", "nearest", "lazy"]
     add_policy("tests/Tour-v0", "eager", lambda seed: nearest)
     assert list(policies_for("tests/Tour-v0")) == ["random", "nearest", "eager"]
-    with pytest.raises(RegistryError, match="every world's"):
+    with pytest.raises(RegistryError, match="belongs to every world"):
         add_policy("tests", "random", random_policy)
 
 

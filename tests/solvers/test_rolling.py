@@ -39,7 +39,7 @@ def test_unknown_routers_and_rules_are_refused():
 
 @pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
 def test_who_asks_twice_hears_the_same(name):
-    """The plan goes on when a row is played, not when somebody looks at it; rows may be played one by one."""
+    """The plan advances when a row is played, not when the policy is called; rows may be played one by one."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=6, num_loc=8, seed=3, autoreset="disabled")
     for some in (False, True):
         world.reset(seed=3)

@@ -70,7 +70,7 @@ def test_every_rule_of_mandatory_bins_is_kept(must_go):
 
 @pytest.mark.parametrize("world_id", [SC, SD])
 def test_all_autoreset_modes_give_the_same_returns(world_id):
-    """A morning is told from the evening before, whether rows wait, restart or stop at their end."""
+    """A morning is recognised after the evening before, whether rows wait, restart or stop at their end."""
     config = {"num_loc": 8, "illegal": "raise", **({"horizon": 2} if world_id == SD else {})}
     results = [
         evaluate(milkrun.make(world_id, num_envs=5, autoreset=mode, **config), RollingHorizon("insertion"), 12, seed=8)

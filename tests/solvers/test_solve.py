@@ -47,7 +47,7 @@ def test_the_answer_of_a_world_reset_with_the_seed():
 
 @pytest.mark.parametrize("name", ["tsp", "TSP", "TSPKopt", "milkrun/TSP-v0", "milkrun/TSPKopt-v0"])
 def test_names_of_a_world(name):
-    """The short name in any letter case, or the id; tours that are improved are tours, told from another node on."""
+    """The short name in any letter case, or the id; tours that are improved are tours, from another start."""
     instances = drawn("TSP", 8, 3)
     told, truth = solve(name, instances, "exact").cost, solve("TSP", instances, "exact").cost
     np.testing.assert_allclose(told, truth, rtol=1e-14)
@@ -142,7 +142,7 @@ def test_worlds_that_unfold_are_sent_to_the_rolling_policy(name):
 
 
 def test_windows_are_left_to_pyvrp():
-    """The heuristics do not know them and say who does."""
+    """The heuristics do not support them and name methods that do."""
     instances = get_generator("cvrpp", num_loc=5, time_windows=True).generate(1, seed=1)
     instances.pop("demand", None)
     with pytest.raises(ConfigError, match="pyvrp"):
@@ -170,7 +170,7 @@ def test_options_that_cannot_be(options, told):
 
 
 def test_savings_join_several_trips():
-    """A world told to drive one has none to join."""
+    """A single trip has no trips to merge."""
     with pytest.raises(ConfigError, match="single"):
         solve("CWCVRP", drawn("CWCVRP", 5, 1), "savings", trips="single")
 
@@ -276,7 +276,7 @@ def test_a_generator_of_no_world_is_refused_with_the_nearest():
 
 
 class OwnCVRP(CVRP):
-    """The CVRP with a solver that somebody else wrote."""
+    """The CVRP with an external solver."""
 
 
 class UncheckedCVRP(OwnCVRP):
@@ -325,7 +325,7 @@ BAD_ANSWERS = {
 @pytest.mark.parametrize("case", BAD_ANSWERS)
 @pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
 def test_a_solver_of_ones_own_is_not_believed(monkeypatch, cls, case):
-    """Plans that leave somebody out or that the mask forbids, prices that are not theirs: world, method, instance."""
+    """Incomplete or forbidden plans and wrong costs are refused with world, method and instance."""
     change, *told = BAD_ANSWERS[case]
     with pytest.raises(BadSolution, match=rf"^{cls.__name__} by 'mine'.*{told[cls is UncheckedCVRP]}"):
         answered(monkeypatch, cls, change)
@@ -378,7 +378,7 @@ def test_tours_without_a_task_cannot_be_judged(monkeypatch):
     )
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Own-v0", own, family="tests", gymnasium=False)
-    with pytest.raises(BadSolution, match="cannot be judged: tests/Own-v0 names no task, and cannot play them"):
+    with pytest.raises(BadSolution, match="cannot be checked: tests/Own-v0 has no task, and cannot play them"):
         solve("Own", {"locs": np.eye(4, 2, dtype=np.float32)[None]}, "mine")
 
 

@@ -66,7 +66,7 @@ def test_an_instance_given_anew_is_planned_anew():
 
 
 def test_a_row_that_left_its_plan_is_refused():
-    """Somebody else took the first step; after a reset all is well. Rows that have ended are told 0."""
+    """The first step was not that of the policy; a reset helps. Ended rows get action 0."""
     world = TSPD.from_instances([TRIANGLE], repeat=2, autoreset="disabled")
     policy = PartitionPolicy()
     world.step([2, 5])  # the plan begins with a launch to 2, action 5

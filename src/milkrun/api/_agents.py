@@ -1,9 +1,9 @@
-"""A world agent by agent: who acts, what each one sees and may do, in arrays that follow the world's memory.
+"""A world agent by agent: observations, masks and actions of each agent, as views of the world's memory.
 
-A group of agents sees the view `<group>_obs` of its world, and a critic the view `state`. A world of one agent is a
-team of one, `agent_0`, that sees the flat layout, or the picture where that is the world's own layout; its state is the
-flat layout. A `Team` is a batch of such rows and serves MAPPO; a `TeamRow` is a single one, in the dicts by agent that
-PettingZoo and RLlib both hand around.
+A group of agents observes the view `<group>_obs` of its world, and a critic the view `state`. A world of one agent is a
+team of one, `agent_0`, that observes the flat layout, or the picture where that is the default layout; its state is the
+flat layout. A `Team` is a batch of rows, for MAPPO; a `TeamRow` is a single row, with dicts by agent as in PettingZoo
+and RLlib.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from milkrun.core.layouts import Observed, layouts
 from milkrun.core.world import World
 
 BY_AGENT = "illegal_agents"
-"""The view (B, agents) of worlds that judge each agent's action alone; in others all agents have the same `illegal`."""
+"""The view (B, agents) of worlds with an `illegal` for each agent; in others all agents share one."""
 
 
 class Group(NamedTuple):
-    """Agents with the same choices, and their places in the joint action and the joint mask."""
+    """Agents with the same choices, and their slices of the joint action and the joint mask."""
 
     name: str
     members: list[str]
@@ -45,16 +45,17 @@ class Group(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """What a team sees at one moment: by group (rows, agents, ...) and (rows, agents, choices); of all (rows, S)."""
+    """The observation of a team: by group (rows, agents, ...) and masks (rows, agents, choices); the state (rows,
+    S)."""
 
     seen: list[np.ndarray]
-    masks: list[np.ndarray]  # int8; none where actions are numbers
+    masks: list[np.ndarray]  # int8; empty where actions are numbers
     state: np.ndarray
 
 
 class Team(Follower):
-    """The agents of all rows. `now` follows the world as an Observer does: `bind` after a reset, `refresh` before it
-    is read; `aside` is what a world shows beside what its agents and their critic see."""
+    """The agents of all rows. Like an Observer: `bind` after a reset, `refresh` before `now` is read. `aside` has the
+    fields that neither the agents nor their critic observe."""
 
     now: Parts
     aside: Arrays
@@ -79,7 +80,7 @@ class Team(Follower):
         self.bind()
 
     def _bind(self) -> None:
-        """Finds the arrays anew."""
+        """Finds the arrays again."""
         for observer in self._observers:
             observer.bind()
         live, aside = self._observer.live, self._observer.aside
@@ -89,7 +90,7 @@ class Team(Follower):
         self.aside = {key: array for key, array in rest.items() if key not in known}
 
     def refresh(self) -> None:
-        """Brings up to date what is not the world's own memory."""
+        """Updates the arrays that are not the world's own memory."""
         if self.moved:
             self.bind()
         for observer in self._observers:
@@ -97,7 +98,7 @@ class Team(Follower):
                 observer.refresh()
 
     def parts_of(self, arrays: Mapping[str, np.ndarray], count: int) -> Parts:
-        """The same of rows that stand apart by field name (`world.final`)."""
+        """The observation of rows outside the world, by field name (`world.final`)."""
         live = self._observer.of(arrays, count)
         flat = live if self._flat is self._observer else self._flat.of(arrays, count)
         return self._parts(live, flat, self._observer.aside_of(arrays).get("action_mask"))
@@ -113,7 +114,7 @@ class Team(Follower):
         return Parts(seen, masks, state)
 
     def observation_boxes(self) -> list[spaces.Box]:
-        """What each agent sees, a space of its own for each."""
+        """The observation space of each agent."""
         space: Any = self._observer.single_space
         if not self.world.groups:
             return [space]
@@ -124,21 +125,21 @@ class Team(Follower):
         return boxes
 
     def state_box(self) -> spaces.Box:
-        """What a critic sees, float32."""
+        """The state for a critic, float32."""
         space: Any = self._flat.single_space
         if self._has_state:
             space = space["state"]
         return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32))
 
     def action_spaces(self) -> list[spaces.Space[Any]]:
-        """What each agent may choose from, a space of its own for each."""
+        """The action space of each agent."""
         if not self.world.groups:
             return [action_space(self.world)]
         return [spaces.Discrete(group.choices) for group in self.groups for _ in group.members]
 
 
 class TeamRow(Follower):
-    """One row of a world whose caller resets it, agent by agent."""
+    """One row of a world, agent by agent; the caller resets it."""
 
     _found = ("_slots", "_take", "_aside")
 
@@ -164,7 +165,7 @@ class TeamRow(Follower):
         self._restart(seed=seeds, instance=instance)
 
     def play(self, actions: Mapping[str, Any]) -> None:
-        """One step; an agent without an action does its idle one, number 0."""
+        """One step; the default action of an agent is number 0, idle."""
         if not isinstance(actions, Mapping):
             raise ShapeError(f"the actions must be a dict with those of {', '.join(self.names)}, not {actions!r}")
         self._joint[...] = 0
@@ -183,7 +184,7 @@ class TeamRow(Follower):
         self.world.step(self._joint)
 
     def observations(self) -> list[tuple[str, np.ndarray, np.ndarray | None, dict[str, Any]]]:
-        """(name, what it sees, its mask, what else the world shows) of each agent, all fresh."""
+        """(name, observation, mask, other fields) of each agent, all copies."""
         if self.moved:
             self.bind()
         self.team.refresh()
@@ -193,7 +194,7 @@ class TeamRow(Follower):
         ]
 
     def outcome(self) -> tuple[float, bool, bool]:
-        """The reward of all, terminated, truncated."""
+        """The common reward, terminated, truncated."""
         world = self.world
         return world.reward.item(0), world.terminated.item(0), world.truncated.item(0)
 
@@ -207,14 +208,14 @@ class TeamRow(Follower):
                 info[key] = value_of(array, 0)
 
     def state(self) -> np.ndarray:
-        """What a critic sees, float32."""
+        """The state for a critic, float32."""
         self.team.refresh()
         return self.team.now.state[0].astype(np.float32)
 
     def _bind(self) -> None:
         self.team.bind()
         now, each = self.team.now, self._joint.reshape(-1)
-        # Arrays without axes, each a view of one number: writing there writes into the joint action.
+        # 0-d views of single numbers, which write into the joint action.
         self._slots = [each] if self._numbers else [each[k : k + 1].reshape(()) for k in range(len(each))]
         self._take: list[tuple[str, Callable[[], Any], Callable[[], Any] | None]] = []
         for at, group in enumerate(self.team.groups):
@@ -232,7 +233,7 @@ class TeamRow(Follower):
 
 
 def shared_info(world: World) -> list[str]:
-    """The fields that the info of every step has, the same for all agents; who acted illegally each knows alone."""
+    """The fields in the info of every step that all agents share, so without `illegal`."""
     return [name for name in step_info(world) if name not in ("illegal", BY_AGENT)]
 
 

@@ -1,4 +1,4 @@
-"""What the stateful bindings share: the world behind them, the seeds of its rows, the fields of `info`."""
+"""Shared parts of the stateful bindings: the world, the seeds of its rows, the fields of `info`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from milkrun.core.world import World, check_seed
 def world_behind(
     env: Any, world_id: str | None, world: World | None, rows: int, autoreset: str, settings: dict[str, Any]
 ) -> World:
-    """The world of `env`: made, and then closed when `env` is forgotten; or the given one, if it fits."""
+    """The world of `env`: a new one, closed when `env` is garbage-collected, or the given one, if it fits."""
     if (world is None) == (world_id is None):
         raise ConfigError("give either world_id or world")
     if fixed := [name for name in ("num_envs", "autoreset", "api") if name in settings]:
@@ -45,13 +45,14 @@ def world_behind(
 
 def _is_same(value: Any, default: Any) -> bool:
     same = value == default
-    return isinstance(same, (bool, np.bool_)) and bool(same)  # of an array it is another array
+    return isinstance(same, (bool, np.bool_)) and bool(same)  # comparing an array gives an array
 
 
 def batch_behind(
     env: Any, world_or_id: World | str, num_envs: int | None, autoreset: str, seed: int | None, settings: dict[str, Any]
 ) -> World:
-    """The same of a binding whose first argument is either; without `num_envs` a given world has its own, else one."""
+    """`world_behind` for bindings whose first argument is a world or an id. The default of `num_envs` is that of a
+    given world, else one."""
     settings = {"seed": seed, **settings}
     if isinstance(world_or_id, World):
         rows = world_or_id.num_envs if num_envs is None else num_envs
@@ -65,7 +66,7 @@ def batch_behind(
 
 
 def read_options(options: Any, known: tuple[str, ...] | None = None) -> dict[str, Any]:
-    """The options of a reset, those in `known` and no others; None lets any pass."""
+    """The options of a reset. Names must be in `known`; None allows any."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
@@ -77,15 +78,16 @@ def read_options(options: Any, known: tuple[str, ...] | None = None) -> dict[str
 
 
 def one_instance(instance: Any) -> Any:
-    """The instance of one row, given without an axis of rows, as a world takes it."""
+    """Adds the row axis to the instance of one row."""
     if not hasattr(instance, "keys"):
         return instance
-    names = list(instance.keys())  # not every mapping iterates over its keys: a TensorDict goes over rows
+    names = list(instance.keys())  # a TensorDict iterates over rows, not over keys
     return {name: as_array(name, instance[name])[None] for name in names}
 
 
 def read_indices(indices: Any, count: int) -> np.ndarray:
-    """What Stable-Baselines3 calls indices: None is all, one integer or several, from the end where negative."""
+    """Reads the indices of Stable-Baselines3: None is all, else one integer or several; negative ones count from the
+    end."""
     if indices is None:
         return np.arange(count)
     given = as_array("indices", indices)
@@ -113,50 +115,50 @@ def check_choice(name: str, value: str, known: tuple[str, ...]) -> str:
 
 
 def read_flag(name: str, value: Any) -> bool:
-    """A bool, or a number that is one."""
+    """A bool, or 0 or 1."""
     if not isinstance(value, (bool, np.bool_, int, np.integer)) or value not in (0, 1):
         raise ConfigError(f"{name}={value!r}: must be True or False")
     return bool(value)
 
 
 def offset_seeds(world: World, seed: Any, rows: Iterable[int]) -> list[int]:
-    """The rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
+    """Seeds by the rule "offset": row i has seed + i, also in a slice that begins at `first_row`."""
     first = check_seed(seed) + world.first_row
     return [check_seed(first + b) for b in rows]
 
 
 def refuse_rows(num_envs: Any, why: str) -> None:
-    """For a binding of one row: raises unless no number was given, or one."""
+    """Raises unless `num_envs` is None or 1, for bindings of one row."""
     if num_envs is not None and check_count("num_envs", num_envs, 1) != 1:
         raise ConfigError(f"num_envs={num_envs}: {why}")
 
 
 def begin_with(world: World, seed: int) -> None:
-    """By the rule "offset": the first reset of a row, if it gets no seed, begins episode 0 of this one."""
+    """Sets the seed of the first reset without a seed, by the rule "offset"."""
     world.stream[:, 0] = offset_seeds(world, seed, range(world.num_envs))
     world.stream[:, 1] = 0
 
 
 def end_info(world: World) -> dict[str, str]:
-    """The keys that only the info of an episode's last step has, and their fields."""
+    """Keys that only the info of an episode's last step has, and their fields."""
     always = step_info(world)
     names = [f.name for f in world.info_fields if f.name not in always]
     return {"episode_steps" if name == "i" else name: name for name in names}
 
 
 def step_info(world: World) -> list[str]:
-    """The fields that the info of every step has."""
+    """The fields in the info of every step."""
     return ["illegal", *(f.name for f in world.fields.values() if f.in_info)]
 
 
 def value_of(array: np.ndarray, row: int) -> Any:
-    """The value of a row as `info` has it: a plain number, or a copy of its numbers."""
+    """The value of a row for `info`: a plain number, or a copy of an array."""
     return array.item(row) if array.ndim == 1 else array[row].copy()
 
 
 class Waiting:
-    """The actions between `step_async` and `step_wait`. A `step` in one goes past it: were it interrupted in between,
-    its actions would wait for ever."""
+    """The actions between `step_async` and `step_wait`. A `step` in one call does not use it, so an interrupt leaves no
+    stored actions."""
 
     def __init__(self) -> None:
         self._actions: Any = None
@@ -166,7 +168,7 @@ class Waiting:
         self._actions = actions
 
     def refuse(self) -> None:
-        """Raises if a step is waiting already."""
+        """Raises if actions are stored already."""
         if self._actions is not None:
             raise ConfigError(
                 "step_async() was called twice: step_wait() must play the first step before, or reset() forget it"
@@ -186,7 +188,7 @@ METADATA: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": World.r
 
 
 def metadata_of(world: World) -> dict[str, Any]:
-    """Of an environment of this world, in a dict of its own."""
+    """The metadata of an environment of this world, in a new dict."""
     return {**copy.deepcopy(METADATA), "render_fps": world.render_fps}
 
 
@@ -203,14 +205,14 @@ def may_render(mode: str | None) -> bool:
 
 
 def scatter(infos: dict[str, Any], key: str, values: np.ndarray, rows: np.ndarray, where: np.ndarray) -> None:
-    """Writes an info of some rows and its companion; 0 elsewhere, as Gymnasium does."""
+    """Writes an info of some rows and its mask `_key`, with 0 in other rows, as Gymnasium does."""
     infos[key] = np.zeros((len(where), *values.shape[1:]), values.dtype)
     infos[key][rows] = values
     infos[f"_{key}"] = where.copy()
 
 
 def masks(world: World) -> np.ndarray:
-    """A copy of the action masks of all rows, once each has begun an episode."""
+    """A copy of the action masks of all rows; each must have an episode."""
     if mask_field(world.fields, world.sizes) is None:
         raise ConfigError(f"{type(world).__name__} has no action mask: its actions are numbers")
     world.refuse_unready()

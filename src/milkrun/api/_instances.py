@@ -1,4 +1,4 @@
-"""Instances out of files for environments of TensorDicts: datasets, and files of the literature."""
+"""Reads instances from files for environments of TensorDicts: datasets, and files of the literature."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LITERATURE = (".vrp", ".tsp", ".atsp", ".txt")
 
 
 def load_instances(path: str | os.PathLike[str], world_id: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The instances of a world in a file, by field, the instance first, and the options under which the world plays
-    them; of a dataset (a folder, an npz file of ours or of RL4CO) no options are read."""
+    """The instances of a world in a file, by field, the instance first, and the options that the world needs for them.
+    A dataset (a folder, an npz file of Milkrun or RL4CO) has no options."""
     name, world = Path(name_of(path)), world_spec(world_id).load()
     if name.suffix.lower() not in LITERATURE:
         arrays = read_dataset(name)
@@ -36,7 +36,7 @@ def load_instances(path: str | os.PathLike[str], world_id: str) -> tuple[dict[st
 
 
 def in_units(name: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A CVRP file of RL4CO by our fields. There the depot stands apart, and the demand of customers is in units."""
+    """The fields of a CVRP file of RL4CO, in which the depot is separate and the demand of customers is in units."""
     given = {**arrays}
     depot, locs, demand = given.pop("depot"), given["locs"], given.pop("demand")
     if (demand != np.rint(demand)).any():

@@ -1,7 +1,7 @@
-"""What a parent asks an environment in another process for, beside its turns: `Workers.ask` takes these functions.
+"""Functions that a parent runs on an environment in another process, apart from steps and resets.
 
-They travel by name, so this file imports no learning library: a worker shall not load that of its parent. An
-attribute that is not there is an answer here and not an exception, which would end the pool.
+They are pickled by name, so this file imports no learning library: a worker must not load that of its parent. A missing
+attribute is a return value and not an exception, which would end the pool.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import gymnasium
 
 
 class Absent:
-    """The answer of an environment that has no such attribute."""
+    """The result for a missing attribute."""
 
 
 def look_up(env: Any, name: str) -> Any:
@@ -28,18 +28,18 @@ def look_up(env: Any, name: str) -> Any:
 
 
 def has(env: Any, name: str) -> bool:
-    """Whether there is such an attribute, which itself may not be able to travel."""
+    """Whether the attribute exists, even if it cannot be pickled."""
     return look_up(env, name) is not Absent
 
 
 def call_method(env: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What a method returns, or the attribute if it is none; Absent if there is neither."""
+    """The result of a method, or the attribute itself if it is not callable; Absent if it is missing."""
     found = look_up(env, name)
     return found(*args, **kwargs) if callable(found) and found is not Absent else found
 
 
 def put(env: Any, name: str, value: Any) -> None:
-    """Sets an attribute where it stands, be it behind wrappers."""
+    """Sets an attribute on the wrapper or environment that has it."""
     setter = getattr(env, "set_wrapper_attr", None)
     if setter is None or name in getattr(env, "__dict__", ()):
         setattr(env, name, value)
@@ -53,7 +53,7 @@ def put_inside(env: Any, name: str, value: Any) -> None:
 
 
 def is_wrapped(env: Any, qualname: str, module: str) -> bool:
-    """Whether the environment or one that it wraps is of the class of this name, which thus need not be imported."""
+    """Whether the environment, or one that it wraps, is of the class with this name, without importing the class."""
     while not any((kind.__module__, kind.__qualname__) == (module, qualname) for kind in type(env).__mro__):
         if not isinstance(env, gymnasium.Wrapper):
             return False

@@ -1,8 +1,8 @@
-"""Fields as Gymnasium spaces, and a world's memory as Gymnasium observations: the one place that knows both.
+"""Fields as Gymnasium spaces, and a world's memory as Gymnasium observations.
 
-`action_space` and `field_space` are the contract's table of spaces. An `Observer` binds a world to a layout: it holds
-the space of one row and arrays that follow the world's memory, without a copy wherever dtype and shape allow. The
-numpy-side bindings (Gymnasium, PettingZoo, SB3, tianshou, RLlib) show worlds through it and write no shape themselves.
+`action_space` and `field_space` define the spaces of all fields. An `Observer` binds a world to a layout: it has the
+space of one row, and arrays that are views of the world's memory wherever dtype and shape allow. The numpy bindings
+(Gymnasium, PettingZoo, SB3, tianshou, RLlib) use it and declare no shapes themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from milkrun.core.layouts import (
 from milkrun.core.world import World
 
 UNBOUNDED = 1e9
-"""A float field that declares no bound has this one: Gymnasium's checker asks for finite spaces."""
+"""The bound of float fields that declare none, since Gymnasium's checker requires finite spaces."""
 
 UNBOUND = -1
 """An `instance_version` that no world has."""
@@ -100,11 +100,11 @@ class Follower:
 
 
 class Observer(Follower):
-    """What the agents of a world see in one layout.
+    """The observation of a world in one layout.
 
-    `live` is the observation of all rows and `aside` what the layout leaves to `info`; both follow the world's memory.
-    `bind` must be called after a reset and when `moved`; then `refresh` before it is read, unless `steady` says that
-    there is nothing to bring up to date.
+    `live` is the observation of all rows, and `aside` has the fields that the layout leaves to `info`; both follow the
+    world's memory. `bind` must be called after a reset and when `moved`; then `refresh` before they are read, unless
+    `steady`: then all arrays are views.
     """
 
     live: Observed
@@ -132,13 +132,13 @@ class Observer(Follower):
         return spaces.Box(np.concatenate([low for low, _ in ends]), np.concatenate([high for _, high in ends]))
 
     def _bind(self) -> None:
-        """Finds the arrays anew; where rows share instances, each row is shown its own."""
+        """Finds the arrays again; shared instances are copied, one a row."""
         world = self.world
         shared = not np.array_equal(world.instance_row, np.arange(world.num_instances))
         raw: Arrays = {}
         for f in (*self._seen.values(), *self._aside.values()):
             raw[f.name] = getattr(world, f.name)
-            # A copy. It holds until instances are put in anew, which `moved` tells.
+            # A copy, valid until other instances are given, which `moved` detects.
             if shared and f.role is Role.INSTANCE:
                 raw[f.name] = raw[f.name][world.instance_row]
         self._casts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -157,7 +157,7 @@ class Observer(Follower):
         self.steady = not (self._looks or self._casts or fills)
 
     def refresh(self, rows: np.ndarray | None = None) -> None:
-        """Brings up to date what is not the world's own memory, of all rows or at least of these (int64)."""
+        """Updates the arrays that are not the world's own memory, of all rows or at least of these (int64)."""
         if self._looks:
             self.world.observe(rows)
         for target, source in self._casts:
@@ -177,18 +177,18 @@ class Observer(Follower):
             self._begun = begun
 
     def of(self, arrays: Mapping[str, np.ndarray], count: int) -> Observed:
-        """The observation of rows that stand apart by field name (`world.final`)."""
+        """The observation of rows outside the world, by field name (`world.final`)."""
         return lay_out(self.world, self.layout, self._seen, arrays, count)
 
     def rows_of(self, arrays: Mapping[str, np.ndarray], count: int) -> list[Any]:
-        """The same one by one."""
+        """The same, one row at a time."""
         seen = self.of(arrays, count)
         if isinstance(seen, dict):
             return [{key: array[r] for key, array in seen.items()} for r in range(count)]
         return list(seen)
 
     def aside_of(self, arrays: Mapping[str, np.ndarray]) -> Arrays:
-        """What `info` says of rows that stand apart by field name: the mask, and what the layout left out."""
+        """The `info` of rows outside the world, by field name: the mask, and the fields that the layout left out."""
         shown = dict(self._aside)
         if self.mask is not None:
             shown["action_mask"] = self.mask

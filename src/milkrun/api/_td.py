@@ -1,7 +1,7 @@
 """The few private names of tensordict that make small batches fast, each with a public fallback.
 
-`MILKRUN_PUBLIC_TD=1` takes the public way; results are the same. Nothing else in Milkrun may touch private names of
-tensordict or torchrl: when a release moves them, this file is the only one to change.
+`MILKRUN_PUBLIC_TD=1` selects the public API; results are the same. No other file of Milkrun may use private names of
+tensordict or torchrl: when a release changes them, this file is the only one to change.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ _new: Any = object.__new__
 _has_set_str = hasattr(TensorDict, "_set_str")
 _empty = TensorDict({}, [])
 _has_entries = isinstance(getattr(_empty, "_tensordict", None), dict)
-_is_known = {*vars(_empty)} == {"_tensordict", "_batch_size", "_device", "_td_dim_names"}  # all that a TensorDict is
+_is_known = {*vars(_empty)} == {
+    "_tensordict",
+    "_batch_size",
+    "_device",
+    "_td_dim_names",
+}  # all attributes
 
 
 def private() -> bool:
-    """The private shortcuts are there and not switched off."""
+    """Whether the private shortcuts exist and are enabled."""
     return _is_known and _has_set_str and _has_entries and os.environ.get("MILKRUN_PUBLIC_TD") != "1"
 
 
@@ -30,9 +35,9 @@ _CPU = torch.device("cpu")
 
 
 def make_td(source: dict[str, Any], batch_size: torch.Size, device: torch.device | None) -> TensorDict:
-    """A TensorDict of tensors (or TensorDicts) that are known to fit; `source` is its own from now on."""
+    """A TensorDict of tensors (or TensorDicts) that are known to fit. It takes ownership of `source`."""
     if _PRIVATE:
-        td: TensorDict = _new(TensorDict)  # a constructor would look at each again
+        td: TensorDict = _new(TensorDict)  # a constructor would validate each entry again
         td._tensordict = source
         td._batch_size = batch_size
         td._device = device
@@ -52,11 +57,11 @@ def put(td: TensorDict, key: str, value: Any) -> None:
 
 
 def step_plain(step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raises: bool, td: Any) -> TensorDict | None:
-    """td with td["next"] set, on the CPU. None if td is not a plain unlocked TensorDict with its "hidden" and without
-    "next" and "_step": then nothing was done. `step(root, hidden, batch, action, raises)` gives what stands at the root
-    of the next and under its "hidden".
+    """td with td["next"] set, on the CPU. If td is not a plain unlocked TensorDict with "hidden" and without "next" and
+    "_step", a no-op that returns None. `step(root, hidden, batch, action, raises)` returns the entries of the next root
+    and of its "hidden".
 
-    Written out without calls of small functions: at few rows these would take as long as all the rest of a step.
+    Small functions are inlined by hand: with few rows their calls would double the time of a step.
     """
     if not _PRIVATE or type(td) is not TensorDict or td.is_locked:
         return None
@@ -81,7 +86,7 @@ def step_plain(step: Callable[..., tuple[dict[str, Any], dict[str, Any]]], raise
 
 
 def entries(td: Any) -> Mapping[str, Any]:
-    """What stands under each first-level key, to read only."""
+    """The entries of the first level, read-only."""
     if _PRIVATE and type(td) is TensorDict:
         return td._tensordict
     return dict(td.items())

@@ -1,7 +1,7 @@
-"""What environments of other people answer: Gymnasium's, and classic ones whose `step` has four results.
+"""Reads the results of third-party environments: Gymnasium's, and classic ones whose `step` has four results.
 
-Whoever plays such environments, in threads or in processes, reads them here, so both kinds mean the same everywhere.
-Needs numpy alone: who plays other people's environments need not wait for a compiler to load.
+All code that plays such environments, in threads or processes, uses these functions. The file needs numpy alone, so a
+worker does not load a compiler.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Info = dict[str, Any]
 
 
 def makers(env_fns: Any) -> list[Callable[[], Any]]:
-    """The functions that make environments, at least one, and each a function."""
+    """Validates the functions that make environments: at least one, and all callable."""
     if not isinstance(env_fns, Iterable):
         raise ConfigError(f"env_fns is a {type(env_fns).__name__}: must be a list of functions of no arguments")
     listed = list(env_fns)
@@ -31,23 +31,22 @@ def makers(env_fns: Any) -> list[Callable[[], Any]]:
 
 
 def reset_takes(env: Any) -> tuple[str, ...]:
-    """Which of `seed` and `options` an environment's reset takes."""
+    """Which of the keywords `seed` and `options` an environment's reset has."""
     parameters = inspect.signature(env.reset).parameters
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return tuple(name for name in ("seed", "options") if anything or name in parameters)
 
 
 def read_reset(result: Any, env: Any = None) -> tuple[Any, Info]:
-    """Observation and info of what `reset` of `env` returned: the pair of them, or the observation alone."""
+    """Observation and info from the result of `env.reset`: a pair, or the observation alone."""
     is_pair = isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], (dict, list))
     obs, info = result if is_pair else (result, {})
     return obs, _as_dict(info, env)
 
 
 def read_step(result: Any, env: Any = None) -> tuple[Any, float, bool, bool, Info]:
-    """Observation, reward, terminated, truncated and info of what `step` returned. Of the classic four the info says
-    whether the end was a step limit (`TimeLimit.truncated`); where it is no dict, `env`, which returned it, by its
-    attributes `truncated` and `info`."""
+    """Observation, reward, terminated, truncated and info from the result of `env.step`. With four results, `truncated`
+    is `TimeLimit.truncated` of the info; where the info is no dict, the attributes `truncated` and `info` of `env`."""
     if not isinstance(result, (tuple, list)) or len(result) not in (4, 5):
         raise ShapeError("step() must return obs, reward, terminated, truncated, info, or obs, reward, done, info")
     obs, reward, ended, *rest, info = result
@@ -63,7 +62,7 @@ def read_step(result: Any, env: Any = None) -> tuple[Any, float, bool, bool, Inf
 
 
 def _as_dict(info: Any, env: Any) -> Info:
-    """A fresh dict. The tracking environments of old give a list of supplements; ours have the whole as `info`."""
+    """A new dict. The published tracking environments return a list of supplements; ours have the whole as `info`."""
     if not isinstance(info, dict):
         info = getattr(env, "info", {"SuppleInfo": info})
     return dict(info)

@@ -1,7 +1,7 @@
-"""Gymnasium's words for a world: `MilkrunEnv` is one row of it, `MilkrunVectorEnv` a whole batch in one native call.
+"""Worlds as Gymnasium environments: `MilkrunEnv` is one row, `MilkrunVectorEnv` a batch with one native call a step.
 
-Nothing of a world's rules is here. Both translate seeds, actions, ends and masks, and hand out what an `Observer`
-shows. A `MilkrunVectorEnv` returns what Gymnasium's SyncVectorEnv of as many `MilkrunEnv` would, in every mode.
+No rules of worlds are here. Both convert seeds, actions, ends and masks; an `Observer` makes the observations. In every
+mode a `MilkrunVectorEnv` returns the same as Gymnasium's SyncVectorEnv of as many `MilkrunEnv`.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def make(
     threads: int | None = None,
     **keywords: Any,
 ) -> MilkrunEnv | MilkrunVectorEnv:
-    """What `milkrun.make(api="gymnasium")` returns: an Env without `num_envs`, else a VectorEnv.
+    """`milkrun.make(api="gymnasium")`: an Env without `num_envs`, else a VectorEnv.
 
-    `seed` is the one the first reset uses when it gets none. The bindings' own keywords (`layout`, `render_mode`, for a
-    VectorEnv also `copy`, `seed_rule`, `max_episode_steps`) stand among the others.
+    `seed` is the default of the first reset. `keywords` may include those of the bindings: `layout`, `render_mode`, for
+    a VectorEnv also `copy`, `seed_rule`, `max_episode_steps`.
     """
     if num_envs is not None:
         return MilkrunVectorEnv(num_envs, world_id, autoreset_mode=autoreset, threads=threads, **keywords)
@@ -107,7 +107,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         return self._observe()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Plays one action; all that is returned is fresh."""
+        """Plays one action; all results are copies."""
         world, given = self.world, action_array("action", action)
         if given.shape != self._action_shape:
             raise ShapeError(f"the action must have the shape {self._action_shape}, not {given.shape}")
@@ -122,7 +122,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
         return obs, world.reward.item(0), terminated, truncated, info
 
     def action_masks(self) -> np.ndarray:
-        """(n,) bool, True = allowed: the name MaskablePPO looks for."""
+        """(n,) bool, True = allowed; MaskablePPO calls this method."""
         return masks(self.world)[0]
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
@@ -135,7 +135,7 @@ class MilkrunEnv(Follower, gymnasium.Env[Any, Any]):
     _found = ("_take", "_take_aside")
 
     def _bind(self) -> None:
-        """The calls that make a fresh observation; an index is a number, so it is read, not copied."""
+        """Binds the calls that copy the observation; an index is a number, so it is read, not copied."""
         self._observer.bind()
         live = self._observer.live
         self._take = _takers(live if isinstance(live, dict) else {"": live})
@@ -157,7 +157,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
 
     seed_rule: "offset" seeds row i with seed + i, Gymnasium's convention, so that runs seeded 0 and 1 share all but one
     row: take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
-    copy: False hands out views of the world's memory, valid until the next call.
+    copy: False returns views of the world's memory, valid until the next call.
     settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
@@ -201,7 +201,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self._end_info = {key: getattr(self.world, name) for key, name in self._end_fields.items()}
         self._every = np.ones(self.num_envs, bool)
         self._step_info = step_info(self.world)
-        self._some_ended = True  # a row may have; only a hint that saves looking
+        self._some_ended = True  # a row may have ended; False saves the test of each row
         self.bind()
 
     def reset(
@@ -219,14 +219,14 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         if isinstance(seed, (int, np.integer)):
             super().reset(seed=int(seed))
         obs, infos = self._observe()
-        for name in self._step_info:  # which only a step has
+        for name in self._step_info:  # only a step has these
             del infos[name], infos[f"_{name}"]
         return obs, infos
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Plays one action a row."""
         world = self.world
-        # The hint is True while the world moves: after an interrupt it is then not wrong, and costs one look.
+        # True during the step, so that it is not wrong after an interrupt.
         some_begin = self._some_ended and self._next_step
         self._some_ended = True
         world.step(actions)
@@ -242,7 +242,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         if self._same_step:
             if len(world.final_rows):
                 self._add_final(infos)
-        elif 1 in world.done.tobytes():  # a third of the time that .any() takes
+        elif 1 in world.done.tobytes():  # three times as fast as .any()
             self._add_end_info(infos)
         else:
             self._some_ended = False
@@ -253,7 +253,8 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         return masks(self.world)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """A method or attribute of this environment or its world, once a row: rows where it has them, else repeated."""
+        """A method or attribute of this environment or its world, one value a row: its rows if it has any, else
+        repeated."""
         owner = next((o for o in (self, self.world) if hasattr(o, name)), None)
         if owner is None:
             raise AttributeError(f"neither {type(self).__name__} nor {type(self.world).__name__} has {name!r}")
@@ -269,7 +270,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         return (value,) * self.num_envs
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """An attribute of this environment or its world, once a row."""
+        """An attribute of this environment or its world, one value a row."""
         return self.call(name)
 
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
@@ -280,7 +281,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self.world.close()
 
     def __del__(self) -> None:
-        """Nothing: `weakref.finalize` closes a world that was made here, and a given one belongs to its giver."""
+        """A no-op: `weakref.finalize` closes a world that was made here, and a given one belongs to the caller."""
 
     _found = ("_fresh_shown", "_fresh_infos", "_copies", "_info_copies")
 
@@ -300,7 +301,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         self._steady = self._observer.steady
 
     def _observe(self) -> tuple[Any, dict[str, Any]]:
-        """Observation, and `infos` as they are if no row ended or began."""
+        """Observation and infos of a step in which no row ended or began."""
         if self.moved:
             self.bind()
         if not self._steady:
@@ -314,19 +315,19 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         return obs if self._observer.layout == "dict" else obs[""], infos
 
     def _unset_begun(self, infos: dict[str, Any]) -> None:
-        """NEXT_STEP: on its reset turn a row has played no step; those are the rows that have counted none."""
+        """NEXT_STEP: masks the step fields of rows that were reset in this step, whose step count is 0."""
         stepped = self.world.i != 0
         for name in self._step_info:
             infos[f"_{name}"] = stepped.copy() if self.copy else stepped
 
     def _add_end_info(self, infos: dict[str, Any]) -> None:
-        """NEXT_STEP and DISABLED: what rows have on their last step."""
+        """NEXT_STEP and DISABLED: adds the fields of the last step of an episode."""
         ended = self.world.done.copy()
         for key, array in self._end_info.items():
             infos[key], infos[f"_{key}"] = (array.copy(), ended.copy()) if self.copy else (array, ended)
 
     def _add_final(self, infos: dict[str, Any]) -> None:
-        """SAME_STEP: rows that ended show their new episode already; how the old one ended stands apart."""
+        """SAME_STEP: adds the end of episodes as `final_obs` and `final_info`; the rows show their new episode."""
         rows, final = self.world.final_rows, self.world.final
         ended = np.zeros(self.num_envs, bool)
         ended[rows] = True

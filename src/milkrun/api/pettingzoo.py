@@ -1,6 +1,6 @@
-"""PettingZoo's words for a world: `MilkrunParallelEnv` is one row of it, a dict entry for each agent.
+"""Worlds as PettingZoo environments: `MilkrunParallelEnv` is one row, with a dict entry for each agent.
 
-Nothing of a world's rules is here. Agents are named by group and index (`truck_0`, `drone_0`, ...), a world of one
+No rules of worlds are here. Agents are named by group and index (`truck_0`, `drone_0`, ...), a world of one
 agent has `agent_0`. All agents earn the team's reward and end together.
 """
 
@@ -36,7 +36,7 @@ def make(
     threads: int | None = None,
     **keywords: Any,
 ) -> MilkrunParallelEnv:
-    """What `milkrun.make(api="pettingzoo")` returns: one row, which its caller resets."""
+    """`milkrun.make(api="pettingzoo")`: one row, which the caller resets."""
     refuse_rows(num_envs, "a PettingZoo environment is one row")
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: under PettingZoo the caller resets")
@@ -49,7 +49,7 @@ def parallel_env(world_id: str | None = None, **keywords: Any) -> MilkrunParalle
 
 
 def env(world_id: str | None = None, **keywords: Any) -> AECEnv[str, Observation, Any]:
-    """The same with agents acting in turn; the world moves when the last one has acted."""
+    """The same with agents acting in turn; the world steps when the last one has acted."""
     return parallel_to_aec(MilkrunParallelEnv(world_id, **keywords))
 
 
@@ -86,11 +86,11 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
 
     @property
     def agents(self) -> list[str]:
-        """Those that act: all of them, and none between the end of an episode and the next."""
+        """The agents that act: all, and none between the end of an episode and the next."""
         return [] if self.world.done.item(0) else list(self._row.names)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent sees (`observation`) and may do (`action_mask`)."""
+        """The space of an agent's `observation` and `action_mask`."""
         return _of_agent(self.observation_spaces, agent)
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
@@ -109,7 +109,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
     def step(
         self, actions: dict[str, Any]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], Infos]:
-        """Plays one action an agent; an agent without one does its idle action, number 0."""
+        """Plays one action an agent; the default action is number 0, idle."""
         row = self._row
         row.play(actions)
         obs, infos = self._observe()
@@ -127,7 +127,7 @@ class MilkrunParallelEnv(ParallelEnv[str, Observation, Any]):
         )
 
     def state(self) -> np.ndarray:
-        """What a central critic sees, float32."""
+        """The state for a central critic, float32."""
         return self._row.state()
 
     def render(self) -> np.ndarray | None:

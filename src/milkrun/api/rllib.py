@@ -1,7 +1,7 @@
-"""RLlib's words for a world: `MilkrunMultiAgentEnv` is one row of it, `MilkrunSingleAgentEnv` the same of a world with
-one agent, and `register_rllib` registers the ids with Ray.
+"""Worlds as RLlib environments: `MilkrunMultiAgentEnv` is one row, `MilkrunSingleAgentEnv` one row of a world with one
+agent, and `register_rllib` registers the ids with Ray.
 
-Nothing of a world's rules is here. Observations have the names that RLlib's action-masking module looks for.
+No rules of worlds are here. Observations have the names that RLlib's action-masking module reads.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def make(
     threads: int | None = None,
     **keywords: Any,
 ) -> MilkrunMultiAgentEnv:
-    """What `milkrun.make(api="rllib")` returns: one row, which its caller resets."""
-    refuse_rows(num_envs, "an RLlib environment is one row; RLlib makes as many as it wants")
+    """`milkrun.make(api="rllib")`: one row, which the caller resets."""
+    refuse_rows(num_envs, "an RLlib environment is one row; RLlib makes as many as it needs")
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step' is for a batch: RLlib resets")
     return MilkrunMultiAgentEnv({"world": world_id, **keywords})
@@ -64,7 +64,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
     """One row of a world, agent by agent.
 
     config: `world`, an id (or a World of one row with autoreset "disabled"), and the keywords of `milkrun.make`. RLlib
-    seeds its workers itself; a `seed` here is the same one in all of them.
+    seeds its workers itself; a `seed` in the config is the same in all of them.
     """
 
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
@@ -107,7 +107,7 @@ class MilkrunMultiAgentEnv(MultiAgentEnv):
     def step(  # type: ignore[override]
         self, action_dict: ByAgent
     ) -> tuple[ByAgent, ByAgent, ByAgent, ByAgent, ByAgent]:
-        """Plays one action an agent; an agent without one does its idle action, number 0."""
+        """Plays one action an agent; the default action is number 0, idle."""
         row = self._row
         row.play(action_dict)
         obs, infos = self._observe()
@@ -145,7 +145,7 @@ class MilkrunSingleAgentEnv(gymnasium.Env):
     """One row of a world with one agent, as RLlib's single-agent algorithms take it.
 
     Where the world has a mask, an observation is a dict of `observations` and `action_mask`, which RLlib's
-    `ActionMaskingTorchRLModule` reads; else it is the array of `observations` alone. The config is that of
+    `ActionMaskingTorchRLModule` reads; else it is the array of `observations` alone. The config is the same as for
     `MilkrunMultiAgentEnv`.
     """
 

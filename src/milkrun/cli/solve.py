@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, out_folder, table, text, write_json
+from milkrun.cli.output import ADDRESS, KEEP, ON, SEED, console, on_ray, table, text, write_json
 
 if TYPE_CHECKING:
     from milkrun.cli.solve_families import SolvedFile, SolveOptions
@@ -78,7 +78,6 @@ def solve(
         return
     is_tspd = is_tspd_file(file)
     instance: Any = None if is_tspd else read(file)
-    out_folder(out)
     if is_tspd:
         solved = solve_tspd(file, options)
     elif isinstance(instance, DARPInstance):

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from milkrun.cli.output import Timing, timed, unwatched
+from milkrun.cli.output import Timing, out_folder, timed, unwatched
 from milkrun.core.errors import ConfigError, FormatError, MilkrunError
 from milkrun.core.files import file_name
 
@@ -113,6 +113,7 @@ def solve_routing(file: Path, instance: Any, options: SolveOptions) -> SolvedFil
     places = instance.locs
     if options.page and places is None:
         raise ConfigError(f"{file.name} has distances but no coordinates: a page cannot show it")
+    out_folder(options.folder)
     with timed(f"{file.name} by {method}") as timing:
         found = solve(
             instance.world_id,
@@ -185,6 +186,7 @@ def solve_darp(file: Path, instance: DARPInstance, options: SolveOptions) -> Sol
     from milkrun.solvers import solve
 
     method = options.method or "improve"
+    out_folder(options.folder)
     with timed(f"{file.name} by {method}") as timing:
         found = solve(
             "DARP",
@@ -300,6 +302,7 @@ def solve_tspd(file: Path, options: SolveOptions) -> SolvedFile:
 
     instance = read_tspd(file)
     method = check_method(world_spec("milkrun/TSPD-v0"), options.method or default_method(instance))
+    out_folder(options.folder)
     with timed(f"{file.name} by {method}") as timing:
         found = plan_by(instance, method)
     operations, makespan = found.operations, found.cost

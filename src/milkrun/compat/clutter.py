@@ -1,7 +1,7 @@
 """EnvClutterEnv: many trays at once, with their objects as lists of handles, of infos and of indices by environment.
 
-These lists are no second memory: each is a view that reads the world's arrays when it is asked, so nothing is kept in
-step with anything, and a step costs what it costs without them. None of them can be written.
+These lists store nothing: each is a read-only view that reads the world's arrays on access. So there is nothing to keep
+in sync, and they add nothing to the time of a step.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ INFO = ("type", "size", "initial_pose", "center", "exposed_area")
 
 
 class EnvClutterEnv(MilkrunVectorEnv):
-    """`num_envs` trays; an action names the object to take by its number in its tray, the same through an episode.
+    """`num_envs` trays; an action is the number of the object to take; numbers are constant through an episode.
 
     As in the original, the first scene stands after construction; the first `reset()` without a seed begins it again.
 
     config_preset: a name in `PRESET_CONFIGS`; custom_config: a `Config` or `ClutterConfig` instead of one.
-    use_discrete_action, step_mode: False and "tick" change what the configuration says; True and "pick" leave it.
+    use_discrete_action, step_mode: False and "tick" override the configuration; True and "pick" leave it.
     """
 
     world: Pile
@@ -80,7 +80,7 @@ class EnvClutterEnv(MilkrunVectorEnv):
 
     @property
     def config(self) -> ClutterConfig:
-        """What the world was made with."""
+        """The configuration of the world."""
         return self.world.config
 
     @property
@@ -104,7 +104,7 @@ class EnvClutterEnv(MilkrunVectorEnv):
 
     @property
     def all_objects(self) -> Objects:
-        """The objects of all environments: that of number i in environment e is at e * total_objects_per_env + i."""
+        """The objects of all environments: number i of environment e is at e * total_objects_per_env + i."""
         return Objects(self.world, range(self.num_envs * self.total_objects_per_env))
 
     @property
@@ -114,22 +114,22 @@ class EnvClutterEnv(MilkrunVectorEnv):
 
     @property
     def selectable_objects(self) -> ByEnv[Objects]:
-        """By environment its objects, also those that are out."""
+        """The objects of each environment, also those that are out."""
         return ByEnv(self.world, _objects_of)
 
     @property
     def object_info(self) -> ByEnv[Infos]:
-        """By environment and object what it is, where it lies, and how much of it is seen."""
+        """For each environment and object its type, its place, and its visible area."""
         return ByEnv(self.world, _infos_of)
 
     @property
     def remaining_indices(self) -> ByEnv[np.ndarray]:
-        """By environment the numbers of objects in play, ascending."""
+        """The numbers of the objects in play in each environment, ascending."""
         return ByEnv(self.world, _remaining_of)
 
     @property
     def grasped_objects(self) -> ByEnv[np.ndarray]:
-        """By environment the numbers of objects taken out, in that order."""
+        """The numbers of the objects taken out in each environment, in that order."""
         return ByEnv(self.world, _grasped_of)
 
     # -- the state of each environment ------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class EnvClutterEnv(MilkrunVectorEnv):
 
     @property
     def current_suction_object(self) -> np.ndarray:
-        """(B,) what it holds, -1 nothing."""
+        """(B,) the object in the cup, -1 none."""
         return _read_only(self.world.current_suction_object)
 
     @property
@@ -171,7 +171,7 @@ class EnvClutterEnv(MilkrunVectorEnv):
 
     @property
     def stage_positions(self) -> np.ndarray:
-        """(B, 3) where the cup goes in this stage."""
+        """(B, 3) the target of the cup in this stage."""
         return _read_only(self.world.stage_positions)
 
 
@@ -214,7 +214,7 @@ class Handle:
 
     @property
     def local_idx(self) -> int:
-        """Its number in its environment: the action that takes it."""
+        """Its number in its environment, which is the action that takes it."""
         return self.global_idx % self.world.config.total_objects_per_env
 
     @property
@@ -233,7 +233,7 @@ class Handle:
 
     @property
     def pose(self) -> Pose:
-        """Where it is now; an object that is out stands beside the tray."""
+        """Its current pose; an object that is out stands next to the tray."""
         pose = _read_only(self.world.obj_pose[self.env_idx, self.local_idx])
         return Pose(pose[:3], pose[3:])
 
@@ -244,13 +244,13 @@ class Handle:
 
     @property
     def angular_velocity(self) -> np.ndarray:
-        """rad/s about the axes of the object, as MuJoCo has it."""
+        """rad/s about the axes of the object, as in MuJoCo."""
         return _read_only(self.world.obj_vel[self.env_idx, self.local_idx, 3:])
 
 
 @dataclass(frozen=True)
 class Objects(Sequence[Handle]):
-    """Handles, made when they are asked for."""
+    """A lazy list of handles."""
 
     world: Pile = field(repr=False)
     indices: range
@@ -269,20 +269,20 @@ class Objects(Sequence[Handle]):
 
 @dataclass(frozen=True)
 class Merged:
-    """All objects as one: arrays with a line an object, in the order of `all_objects`."""
+    """All objects as one: arrays with a row an object, in the order of `all_objects`."""
 
     world: Pile = field(repr=False)
 
     @property
     def pose(self) -> Pose:
-        """Where they are now: copies, since the physics keeps rows apart."""
+        """Their current poses: copies, since the physics stores rows apart."""
         poses = _read_only(self.world.obj_pose.reshape(-1, 7))
         return Pose(poses[:, :3], poses[:, 3:])
 
 
 @dataclass(frozen=True)
 class ByEnv(Sequence[T]):
-    """Something of each environment, found when it is asked for."""
+    """A lazy list with an entry an environment."""
 
     world: Pile = field(repr=False)
     find: Callable[[Pile, int], T]
@@ -319,8 +319,8 @@ class Infos(Sequence["Info"]):
 
 @dataclass(frozen=True)
 class Info(Mapping[str, Any]):
-    """What is known of an object: its type, size and first pose; its centre and the area that is seen (m2) as they are
-    when read."""
+    """The info of an object: its type, size and first pose; its centre and its visible area (m2) at the time of
+    access."""
 
     of: Handle
 
@@ -366,6 +366,6 @@ def _remaining_of(world: Pile, e: int) -> np.ndarray:
 
 
 def _grasped_of(world: Pile, e: int) -> np.ndarray:
-    # What is not grasped has -1 and comes first.
+    # Objects that are not grasped have -1 and come first.
     order = world.grasp_order[e]
     return _read_only(np.argsort(order, kind="stable")[np.count_nonzero(order < 0) :])

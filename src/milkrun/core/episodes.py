@@ -37,7 +37,7 @@ class Episodes(Memory):
     final: dict[str, np.ndarray]
     final_rows: np.ndarray
     _playable: np.ndarray  # rows that have an episode
-    _ready: bool  # all rows are playable, and the world is open
+    _ready: bool  # all rows are playable, the world is open, and the step is compiled
     _changing: np.ndarray | None  # the rows of a call under way
     _interrupted: bool  # rows that are not playable were in a call that did not finish
     _closed: bool
@@ -185,8 +185,7 @@ class Episodes(Memory):
     def _set_playable(self, rows: np.ndarray) -> None:
         if not self._ready:
             self._playable[rows] = True
-            self._ready = bool(self._playable.all())
-            self._interrupted = self._interrupted and not self._ready
+            self._interrupted = self._interrupted and not self._playable.all()
 
     # -- rows and views on demand -------------------------------------------------------------------------------
 

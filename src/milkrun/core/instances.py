@@ -5,15 +5,20 @@ Nothing here writes into a world; a refused instance leaves it as it was.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, NoReturn, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from milkrun.core.actions import Action
 from milkrun.core.errors import BadInstance, ShapeError, did_you_mean
 from milkrun.core.fields import Field, Role
+
+RECORD_KINDS = {np.float32: "fiu", np.float64: "fiu", np.int64: "iu", np.bool_: "b"}
 
 
 class InstanceRules(Protocol):
@@ -249,3 +254,43 @@ def refuse_where(name: str, array: np.ndarray, wrong: np.ndarray, rule: str) -> 
     """`refuse`, if any element is wrong."""
     if wrong.any():
         refuse(name, array, wrong, rule)
+
+
+@dataclass(frozen=True, eq=False)
+class InstanceRecord:
+    """A problem as data, read from a file: base class of the instances of each family. Arrays are read-only copies."""
+
+    name: str
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all data but the name are equal."""
+        if not isinstance(other, type(self)):
+            return NotImplemented
+        names = [f.name for f in dataclasses.fields(self) if f.name != "name"]
+        return all(np.array_equal(getattr(self, a), getattr(other, a)) for a in names)
+
+    def _keep(self, name: str, dtype: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
+        """Replaces a given array with a validated read-only copy."""
+        given = np.asarray(getattr(self, name))
+        if given.shape != shape or given.dtype.kind not in RECORD_KINDS[dtype]:
+            raise ShapeError(
+                f"{self.name}: {name} has shape {given.shape} and dtype {given.dtype}, "
+                f"expected {shape} of {dtype.__name__}"
+            )
+        with np.errstate(over="ignore"):
+            kept = np.array(given, dtype)
+        kept.flags.writeable = False
+        object.__setattr__(self, name, kept)
+        return kept
+
+    def _keep_number(self, name: str) -> None:
+        value = getattr(self, name)
+        if np.shape(value) != () or np.asarray(value).dtype.kind not in "fiu":
+            raise ShapeError(f"{self.name}: {name} is {value!r}, expected one number")
+        object.__setattr__(self, name, float(value))
+
+    def _refuse(self, name: str, wrong: NDArray[np.bool_], rule: str, what: str = "node") -> None:
+        if wrong.any():
+            at = tuple(int(k) for k in np.argwhere(wrong)[0])
+            value = getattr(self, name)[at].tolist()
+            raise BadInstance(f"{self.name}: {what} {', '.join(map(str, at))}: {name} is {value}, {rule}")

@@ -184,6 +184,11 @@ class Launcher:
         self.observe = Entry(module.observe_rows) if hasattr(module, "observe_rows") else None
         self.count_faults = Entry(module.count_faults) if hasattr(module, "count_faults") else None
 
+    def prepare_step(self) -> None:
+        """Compiles the entries of a step."""
+        for entry in (self.command, self.outcome) if hasattr(self, "command") else (self.step,):
+            entry.prepare()
+
     def generate(self, table: Any) -> Entry:
         """The entry that draws the instances of a world with this table."""
         as_usual = all(table[word] == value for word, value in self._usual.items())

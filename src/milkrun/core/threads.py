@@ -56,8 +56,13 @@ class Entry:
                 self._address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_cfunc_wrapper_name)
         return _spread(len(args) - 2)(self._address, *args)
 
+    def prepare(self) -> None:
+        """Compiles the function, unless it has been compiled."""
+        if self.serial == self._first:
+            self.serial = _compiled(self._function)
+
     def _first(self, *args: int) -> int:
-        self.serial = _compiled(self._function)
+        self.prepare()
         return self.serial(*args)
 
 

@@ -224,7 +224,7 @@ class World(Saving, References):
             chosen = self._rows(rows)
             order, n = address_of(chosen), len(chosen)
         if self._changing is not None or not self._ready:
-            self.refuse_unready(chosen)
+            self._get_ready(chosen)
         if (
             type(actions) is np.ndarray
             and actions.shape == (self._action_shape if rows is None else (n, *self._action_shape[1:]))
@@ -344,6 +344,12 @@ class World(Saving, References):
         return f"<{self.id or type(self).__name__}: {self.num_envs} rows, seed {self.seed}, {self.autoreset}>"
 
     # -- inside -----------------------------------------------------------------------------------------------
+
+    def _get_ready(self, rows: np.ndarray) -> None:
+        """Raises unless these rows have an episode. Compiles the step: an error of the compiler changes no row."""
+        self.refuse_unready(rows)
+        self._launcher.prepare_step()
+        self._ready = bool(self._playable.all())
 
     def _play(self, chosen: np.ndarray, order: int, n: int, given: int) -> int:
         """One step of n rows, whose numbers are at the address `order` and their actions at `given`. Returns how many

@@ -55,7 +55,7 @@ class CollectConfig(RoutingConfig):
 
     synonyms: ClassVar[Mapping[str, str]] = {"vehicle_cap": "capacity"}
 
-    depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
+    depot_type: str = option("random", "place of the depot", choices=DEPOT_TYPES)
     trips: str = option("single", "single: the first return ends the tour; multi: it empties the truck", choices=TRIPS)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)
     length_weight: float | str = option(

@@ -62,7 +62,7 @@ class CVRPConfig(RoutingConfig):
     }
     synonyms: ClassVar[Any] = {"vehicle_cap": "capacity"}
 
-    depot_type: str = option("random", "where the depot stands", choices=DEPOT_TYPES)
+    depot_type: str = option("random", "place of the depot", choices=DEPOT_TYPES)
     capacity: int | None = option(None, "units a truck holds; None = that of the literature", low=1, high=2**30)
     max_demand: int = option(9, "largest demand drawn, in units", low=1, high=2**30)
     max_length: float | None = option(None, "limit of one trip's length, the leg home included; None = none", low=0)

@@ -1,7 +1,7 @@
-"""Baselines for the truck-and-drones world: `greedy`, the same with a parked truck, and `lookahead`, compiled.
+"""Compiled baselines for the truck-and-drones world: `greedy`, `parked` (greedy with a parked truck), `lookahead`.
 
-Each is a policy, `actions = policy(world)` of shape (B, 1 + drones). The world is deterministic, so the values that
-`lookahead` compares are exact: it is never worse than greedy on the same instance.
+Each is a policy, `actions = policy(world)` of shape (B, 1 + drones). The world is deterministic, so the values compared
+by `lookahead` are exact: it is never worse than greedy on the same instance.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from milkrun.delivery.truckdrone.flight import (
 )
 
 READY = 0.8
-"""Greedy launches a drone from this battery on."""
+"""The least battery at which greedy launches a drone."""
 BETTER = 1e-9
-"""An action replaces another if its value is higher by more than this."""
+"""The least gain for which an action replaces another."""
 
 
 def greedy(world: Any) -> np.ndarray:
-    """Drones deliver the nearest parcel they may; the truck launches them, and drives to the node nearest to the free
-    customer that is nearest to it, by the shortest way if it is bound to roads. Where an episode ends at the depot, it
-    drives there when all are served."""
+    """Drones deliver the nearest allowed parcel; the truck launches them and drives towards the nearest free customer.
+
+    Its target is the node nearest to that customer, by the shortest path if there are roads. If episodes end at the
+    depot, it returns there when all are served.
+    """
     return _advice(world, 0)
 
 
 def parked(world: Any) -> np.ndarray:
-    """Greedy with a truck that never moves: what the truck's driving is worth."""
+    """Greedy with a parked truck: a baseline for the value of driving."""
     return _advice(world, 1)
 
 
@@ -57,7 +59,7 @@ def _advice(world: Any, stays: int) -> np.ndarray:
 def advise(w, b, stays, _):
     """Writes the greedy actions of a row into `advice`."""
     q = w.instance_row[b]
-    # Drones first and in order: each is kept from what those before it were told, and the truck looks at all of them.
+    # Drones first and in order: each avoids the choices of earlier ones, and the truck reads all of them.
     for d in range(w.D):
         w.advice[b, 1 + d] = advise_drone(w, b, q, d)
     w.advice[b, 0] = advise_truck(w, b, q, stays)
@@ -89,7 +91,7 @@ def advise_drone(w, b, q, d):
 
 @kernel
 def chosen(w, b, before, c):
-    """One of the drones before this one was advised to deliver to c."""
+    """True if a drone before this one was advised to deliver to c."""
     for d in range(before):
         if w.advice[b, 1 + d] == DELIVER + c:
             return True
@@ -134,11 +136,11 @@ def drive_to(w, b, q, node):
 
 @kernel
 def next_node(w, b, q, goal):
-    """With road_graph: where the shortest way by road to a node leads first. Of equally short ones the lower index."""
+    """With road_graph: the first node on the shortest path to the goal, ties to the lower index."""
     measure_ways(w, q, goal)
     first, shortest = goal, math.inf
     for n in range(w.N):
-        # its own node is open too (the diagonal of `road`), but brings the truck nowhere
+        # the truck's own node is open too (the diagonal of `road`), but is no progress
         if w.action_mask[b, MOVE + n] and n != w.truck_node[b]:
             way = w.way_left[n] + distance(
                 w.truck_pos[b, 0], w.truck_pos[b, 1], w.route_nodes[q, n, 0], w.route_nodes[q, n, 1]
@@ -150,9 +152,9 @@ def next_node(w, b, q, goal):
 
 @kernel
 def measure_ways(w, q, goal):
-    """Writes how far it is by road from each node to the goal into `way_left` (Dijkstra)."""
+    """Writes the road distances from all nodes to the goal to `way_left` (Dijkstra)."""
     for n in range(w.N):
-        # From the goal outwards: roads lead both ways, so the way from it is the way to it.
+        # From the goal outwards: roads are symmetric, so distances from and to the goal are equal.
         w.way_left[n] = 0.0 if n == goal else math.inf
         w.settled[n] = False
     for _ in range(w.N):
@@ -170,11 +172,11 @@ def measure_ways(w, q, goal):
 
 
 class Lookahead:
-    """One step ahead of greedy: an action is worth the return of playing it now and greedy afterwards, to the end.
+    """One-step look-ahead: the value of an action is the return of playing it now and greedy afterwards, to the end.
 
-    From the greedy joint action, first the truck's STAY, MOVE and RELEASE are tried in index order, then of each drone
-    in turn all that it may do, the others as chosen so far; what is better stays. `truck_stays` keeps the truck
-    parked, in the trials too.
+    Starting from the greedy joint action, the truck's STAY, MOVE and RELEASE are tried in index order, then all allowed
+    actions of each drone in turn, with the others as chosen so far. Better actions are kept. `truck_stays` keeps the
+    truck parked, in the trials too.
     """
 
     def __init__(self, truck_stays: bool = False) -> None:
@@ -191,7 +193,7 @@ class Lookahead:
 
     def _improve(self, world: Any, rows: np.ndarray, actions: np.ndarray) -> None:
         saved = world.state_dict(rows)
-        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags are of the episode before
+        saved["terminated"][:] = saved["truncated"][:] = False  # same_step: the flags belong to the episode before
         nodes, drones = world.sizes["N"], world.sizes["D"]
         moves = [] if self.truck_stays else range(MOVE, MOVE + nodes)
         tried = [STAY, *moves, *range(MOVE + nodes, MOVE + nodes + drones)]
@@ -200,7 +202,7 @@ class Lookahead:
         for agent, may in enumerate(allowed):
             choices = np.array(tried) if agent == 0 else np.arange(world.sizes["K"])
             joint = np.repeat(actions[rows][:, None], len(choices), axis=1)
-            # in place of a masked action the choice so far is played, and its value thrown away below
+            # the current choice replaces a masked action, whose value is discarded below
             joint[:, :, agent] = np.where(may, choices, joint[:, :, agent])
             values = np.where(may, self._values(world, saved, joint), -np.inf)
             for k, action in enumerate(choices):
@@ -225,13 +227,13 @@ class Lookahead:
         return stage.objective[used].reshape(rows, choices).copy()
 
     def _stage(self, world: Any, choices: int) -> Any:
-        """A world to try things in, as large as the largest trial."""
+        """A world for trials, of the size of the largest one."""
         stages = self._stages.setdefault(world, {})
         if choices not in stages:
             size = world.num_envs * choices
             stage = type(world)(size, world.config, seed=0, autoreset="disabled", threads=world.threads)
             stage.reset()
-            # `play_out` plays every live row: those that a trial does not use must have ended
+            # `play_out` plays every live row, so unused rows must have ended
             stage.play_out(advise, self.truck_stays)
             stages[choices] = stage
         return stages[choices]
@@ -240,6 +242,6 @@ class Lookahead:
 lookahead = Lookahead()
 """`Lookahead` with a truck that drives."""
 
-# Looked up when asked for, since that module knows these policies itself.
+# Imported lazily, since that module refers to these policies.
 __getattr__, __dir__, __all__ = lazy(__name__, {"milkrun.solvers.policies": "random_policy"})
 __all__ += ["Lookahead", "greedy", "lookahead", "parked"]

@@ -159,8 +159,8 @@ def solve_one(problem: Problem, b: int, price: Any) -> tuple[list[int], bool]:
     n = len(limits.dist)
     ways = problem.ways(b)
     alone = fits(ways[0] + ways[:, 0], limits.max_length)
-    everybody = problem.multi and bool((problem.required[b, 1:n] & alone[1:]).all()) and problem.windows is None
-    if everybody and not problem.gain[b].any():
+    serves_all = problem.multi and bool((problem.required[b, 1:n] & alone[1:]).all()) and problem.windows is None
+    if serves_all and not problem.gain[b].any():
         _, best = exact_cvrp(ways, limits.weight, limits.capacity, limits.max_length)
         return best[:-1].tolist(), True
 

@@ -1,6 +1,6 @@
-"""What a solver gives is not believed: its plans are played by the mask, then priced by the checker of the world.
+"""Checks the plans of external solvers: played under the mask, then priced by the checker of the world.
 
-The solvers of the library ask the checker themselves. This is for those that somebody else wrote.
+The solvers of the library call the checker themselves.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class PlanChecker:
         """The cost by the task of the world, which must name one."""
         if not self.cls.task:
             what = f"a {type(self.instances).__name__}" if self.cls.plans_are_actions else "them"
-            self._refuse(None, f"its plans cannot be judged: {self.spec.id} names no task, and cannot play {what}")
+            self._refuse(None, f"its plans cannot be checked: {self.spec.id} has no task, and cannot play {what}")
         weights = self.cls.task_weights(config)
         priced = () if weights is None else (weights,)
         options = self.cls.task_options(config)

@@ -29,7 +29,7 @@ def solve_one(
     end = MaxRuntime(time_limit) if iterations is None else MaxIterations(iterations)
     stop = MultipleCriteria([end, NoImprovement(PATIENCE * customers)])
     found = model_of(whole).solve(stop, seed=seed % 2**32, collect_stats=False, display=False).best
-    # a search may end without a feasible plan: `complete` then serves who must be served and was on a bad route
+    # a search may end without a feasible plan; `complete` then adds the mandatory customers of dropped routes
     kept = [route for route in found.routes() if route.is_feasible()]
     trips = [[whole.nodes[1 + visit.idx] for visit in route if visit.is_client()] for route in kept]
     return complete(problem, b, trips), False

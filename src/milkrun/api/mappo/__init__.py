@@ -1,4 +1,4 @@
-"""Milkrun's worlds in the words of on-policy's MAPPO: batches of (rows, agents, numbers) with a shared observation."""
+"""Worlds as vector environments of on-policy's MAPPO: batches of (rows, agents, numbers) with a shared observation."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Infos: what a step says of its rows and agents, made when somebody reads them.
+"""Infos: lazy infos of a step, by row and agent.
 
-on-policy asks for a dict an agent and row. Most are never read, and making thousands of them takes longer than the
-step; so a step keeps a copy of the few arrays they are made of.
+on-policy needs a dict an agent and row. Most are never read, and thousands of dicts take longer than the step, so a
+step keeps copies of the few arrays that they are made of.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ RowInfo = list[dict[str, Any]]
 
 
 class Infos(Sequence[RowInfo]):
-    """`infos[b][a]` is the info of agent a in row b, the same dict every time; as an array it is (B, A) of dicts.
+    """`infos[b][a]` is the info of agent a in row b, cached; as an array it is (B, A) of dicts.
 
-    shared: arrays with a row axis, the same for all agents but for `illegal`, which may be (B, agents). ended: the rows
+    shared: arrays with a row axis, the same for all agents except `illegal`, which may be (B, agents). ended: the rows
     that ended, whose infos `ends` makes.
     """
 

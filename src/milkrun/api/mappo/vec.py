@@ -1,8 +1,8 @@
 """MAPPOVecEnv: a batch of rows in on-policy's masked protocol, one native call a step.
 
-Nothing of a world's rules is here. Agents stand in the world's order; what they see and may do is padded with trailing
-zeros to the largest. The world begins the next episode of a row in the step that ends one, so observations, shared
-observations and masks of a call are always of one moment; how the old episode ended is in `infos`.
+No rules of worlds are here. Agents have the world's order; observations and masks are padded with trailing zeros to the
+largest. The world begins the next episode of a row in the step that ends one, so observations, shared observations and
+masks of a call belong to the same state; the end of the old episode is described in `infos`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from milkrun.core.errors import ConfigError, ShapeError
 from milkrun.core.world import World, autoreset_name
 
 Observed = tuple[np.ndarray, np.ndarray, np.ndarray]
-Turn = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
+StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Infos, np.ndarray]
 
 
 def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> MAPPOVecEnv:
-    """What `milkrun.make(api="mappo")` returns; rows begin their next episode in the step that ends one."""
+    """`milkrun.make(api="mappo")`; rows begin their next episode in the step that ends one."""
     if autoreset_name(autoreset) == "disabled":
         raise ConfigError("autoreset='disabled': on-policy never resets single rows, so MAPPOVecEnv does")
     return MAPPOVecEnv(world_id, num_envs, **keywords)
@@ -38,8 +38,8 @@ class MAPPOVecEnv(Follower):
     """A batch of rows of a world. Its `world` is stepped and reset through it only. `n_agents` (also `num_agents`, `n`)
     is the number of agents of a row.
 
-    pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; what an agent
-    does not have is never available to it.
+    pad_actions: True gives every agent the largest of the action spaces, for policies that agents share; the padding is
+    never available.
     settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
     """
 
@@ -78,7 +78,7 @@ class MAPPOVecEnv(Follower):
         self.bind()
 
     def seed(self, seed: Any = None) -> None:
-        """From the next reset on: an int gives row i the stream (seed, i), a list each row its own seed."""
+        """The seed of the next reset: an int gives row i the stream (seed, i), a list has one seed a row."""
         self._seed = [check_seed(s) for s in seed] if is_list(seed) else seed if seed is None else check_seed(seed)
 
     def reset(self, *, instance: Any = None) -> Observed:
@@ -92,7 +92,7 @@ class MAPPOVecEnv(Follower):
         self.team.refresh()
         return self._arrange(self.team.now, self.num_envs)
 
-    def step(self, actions: Any) -> Turn:
+    def step(self, actions: Any) -> StepResult:
         """Plays one action an agent, as numbers (B, A) or (B, A, 1), or one-hot (B, A, n).
 
         Returns obs, share_obs, rewards (B, A, 1), dones (B, A), infos, available_actions; `infos[b][a]` is a dict.
@@ -101,14 +101,14 @@ class MAPPOVecEnv(Follower):
         return self._play(self._read(actions))
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of the step that `step_wait` plays."""
+        """Stores the actions of the step that `step_wait` plays."""
         self._waiting.put(self._read(actions))
 
-    def step_wait(self) -> Turn:
+    def step_wait(self) -> StepResult:
         """Plays the step."""
         return self._play(self._waiting.take())
 
-    def _play(self, actions: np.ndarray) -> Turn:
+    def _play(self, actions: np.ndarray) -> StepResult:
         world = self.world
         world.step(actions)
         if self.moved:
@@ -161,8 +161,8 @@ class MAPPOVecEnv(Follower):
         return ends
 
     def _arrange(self, parts: Parts, rows: int) -> Observed:
-        """What a team sees, padded: three fresh arrays in one block, since a block as large as the last one of its kind
-        comes from memory that the process has already, while three make it return and fault in pages every step."""
+        """The padded observation of a team: three new arrays in one block. The allocator reuses a single block of
+        constant size; three blocks would be returned to the system, with page faults in every step."""
         seen_end = rows * self.n_agents * self._seen_width
         mask_end = seen_end + rows * self.n_agents * self._choices
         block = np.empty(mask_end + rows * self.n_agents * self._state_width, np.float32)
@@ -170,7 +170,7 @@ class MAPPOVecEnv(Follower):
         available = block[seen_end:mask_end].reshape(rows, self.n_agents, self._choices)
         share_obs = block[mask_end:].reshape(rows, self.n_agents, self._state_width)
         for (agents, width, choices), seen, mask in zip(self._shapes, parts.seen, parts.masks):
-            # Splitting the last axis of a part gives a view of it, so this writes into `obs`.
+            # Splitting the last axis gives a view, so this writes into `obs`.
             obs[:, agents, :width].reshape(seen.shape)[...] = seen
             available[:, agents, :choices] = mask
             if width < self._seen_width:
@@ -181,7 +181,7 @@ class MAPPOVecEnv(Follower):
         return obs, share_obs, available
 
     def _read(self, actions: Any) -> np.ndarray:
-        """The actions in the world's own shape; what they mean is the world's to judge."""
+        """The actions in the world's own shape; the world validates their values."""
         given = action_array("actions", actions)
         team = (self.num_envs, self.n_agents)
         if given.shape in (team, (*team, 1)) and given.dtype.kind in "iu":

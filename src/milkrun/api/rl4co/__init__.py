@@ -1,12 +1,12 @@
-"""Milkrun's TSP and CVRP as RL4CO environments: its constructor, keys, shapes and calls, our kernels.
+"""Milkrun's TSP and CVRP as RL4CO environments: RL4CO's constructor, keys, shapes and calls, Milkrun's kernels.
 
     from milkrun.api.rl4co import CVRPEnv
     env = CVRPEnv(generator_params={"num_loc": 50}, seed=7)
     model = AttentionModel(env, baseline="rollout")
 
-RL4CO's policies and trainers take these environments for its own. What differs: a step is compiled; a CVRP ends on the
-last return to the depot, where RL4CO may end one step before; instances come from `seed`, and torch's global
-random state is neither read nor written (give a seed: `torch.manual_seed` does not make a run repeatable).
+They work with RL4CO's policies and trainers. Differences: a step is compiled; a CVRP ends on the last return to the
+depot, where RL4CO may end one step before; instances come from `seed`, and torch's global random state is neither read
+nor written (give a seed: `torch.manual_seed` does not make a run repeatable).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def make(
     threads: int | None = None,
     **overrides: Any,
 ) -> TSPEnv | CVRPEnv:
-    """What `milkrun.make(id, api="rl4co")` gives. `num_envs` is the batch of a `reset()` without arguments.
+    """`milkrun.make(id, api="rl4co")`. `num_envs` is the batch of a `reset()` without arguments.
 
-    Options are the world's own, those that draw instances. RL4CO's episodes end once and for all, so `autoreset` has
-    nothing to do here, and its TSP always starts where the first action says.
+    Options are those of the world that draw instances. RL4CO has no autoreset, so `autoreset` has no effect, and its
+    TSP starts at the node of the first action.
     """
     spec = world_spec(world_id)
     world = spec.load()
-    if "rl4co" not in vars(world).get("environments", {}):  # one that is inherited knows the rules of the base alone
+    if "rl4co" not in vars(world).get("environments", {}):  # an inherited one has the rules of the base alone
         known = [other.name for other, cls in each_world() if "rl4co" in vars(cls).get("environments", {})]
         raise ConfigError(f"{spec.id} has no RL4CO environment{did_you_mean(spec.name, known)}")
     env = refer(world, "environments", "rl4co")

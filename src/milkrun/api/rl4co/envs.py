@@ -1,10 +1,10 @@
-"""RL4CO's TSPEnv and CVRPEnv with Milkrun's step under them.
+"""RL4CO's TSPEnv and CVRPEnv with Milkrun's compiled step.
 
-A TensorDict of these environments has RL4CO's keys; what Milkrun needs besides is nested under "_w", so cloning,
-indexing and `batchify` keep both in step. As in RL4CO a step replaces entries of the TensorDict it is given and returns
-it; no tensor is ever written to. The kernel reads the keys at the root where they say all it needs (`locs`,
-so an augmented TensorDict is played as augmented) and the units of demand under "_w": change demand before the reset.
-Steps run on the CPU; tensors on another device go there and come back (untested without a GPU).
+A TensorDict of these environments has RL4CO's keys; further fields are nested under "_w", so cloning, indexing and
+`batchify` apply to both. As in RL4CO a step replaces entries of its TensorDict and returns it; no tensor is written in
+place. The kernel reads the keys at the root where they are complete (`locs`, so augmented coordinates are used) and the
+units of demand under "_w", so demand must be changed before the reset. Steps run on the CPU; tensors on another device
+are copied there and back (untested without a GPU).
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters}
 
 
 class Compiled(RL4COEnvBase):
-    """What both environments are: RL4CO's calls on the left, a view world and its stepper on the right."""
+    """The base of both environments: RL4CO's calls, played by a view world and its stepper."""
 
     view: ClassVar[type[TSPView] | type[CVRPView]]
     task: ClassVar[type[tasks.BaseProblem]]
-    judged: ClassVar[tuple[str, ...]]  # the keys the task reads
+    task_keys: ClassVar[tuple[str, ...]]  # the keys that the task reads
     depots: ClassVar[int]  # nodes that are no customers
-    files: ClassVar[tuple[str, ...]]  # the arrays of a file that are read
+    files: ClassVar[tuple[str, ...]]  # the arrays that are read from a file
     options: ClassVar[Mapping[str, Any]]  # of the view, besides its size
 
     def __init__(
@@ -79,7 +79,7 @@ class Compiled(RL4COEnvBase):
         if isinstance(generator, RL4COGenerator):
             if seed is not None:
                 generator.seed(check_seed(seed))
-            seed = generator.laws.seed  # one that was given goes on from where it stands
+            seed = generator.laws.seed  # a given generator continues its sequence
         self._raises = illegal == "raise"
         self._threads = threads
         self._debug = read_debug(None)
@@ -108,19 +108,19 @@ class Compiled(RL4COEnvBase):
             td = td.copy()
         for key in self._shown_state:
             put(td, key, fresh[key])
-        put(td, "reward", torch.zeros_like(fresh["reward"]))  # a change of ours in place would cost more
+        put(td, "reward", torch.zeros_like(fresh["reward"]))  # an in-place change would take longer
         put(td, OWN, make_td(kept, batch, device))
         return td
 
     def _reset(self, td: TensorDict | None = None, batch_size: Any = None) -> TensorDict:
-        assert td is not None  # RL4CO's reset asks the generator first
+        assert td is not None  # RL4CO's reset calls the generator first
         batch = torch.Size(batch_size)
         given = {
             key: value.detach().cpu().reshape(batch.numel(), *value.shape[len(batch) :]).numpy()
             for key, value in self._instance(td).items()
         }
         stepper = self._stepper(given["locs"].shape[1])
-        # The world is made for this reset alone, so its memory may become that of the tensors.
+        # The world is temporary, so the tensors take over its memory.
         world = self.view(batch.numel(), stepper.world.config, threads=self._threads, debug=self._debug)
         world.reset(instance=given)
         made = {
@@ -169,7 +169,7 @@ class Compiled(RL4COEnvBase):
         metric, file = options.get("metric", "euclid"), os.fspath(fpath)
         if metric not in ("euclid", "round"):
             raise ConfigError(f"{file}: is measured by {metric!r}; RL4CO measures straight lines in the plane")
-        # What these say by default is not said in RL4CO's layout.
+        # RL4CO's layout lacks these fields, so they must have their defaults.
         plain = {"n_nodes": arrays["locs"].shape[1] if "locs" in arrays else 0, "max_length": math.inf}
         kept = {name: array for name, array in arrays.items() if name not in plain or (array != plain[name]).any()}
         if kept.keys() != {*cls.files}:
@@ -182,7 +182,7 @@ class Compiled(RL4COEnvBase):
         """The arrays of a file in RL4CO's layout."""
         return {"locs": arrays["locs"].astype(np.float32)}
 
-    # -- what trainers ask ----------------------------------------------------------------------------------------
+    # -- calls of trainers ----------------------------------------------------------------------------------------
 
     @staticmethod
     def get_action_mask(td: TensorDict) -> torch.Tensor:
@@ -192,7 +192,7 @@ class Compiled(RL4COEnvBase):
     @classmethod
     def check_solution_validity(cls, td: TensorDict, actions: torch.Tensor) -> None:
         """Raises BadSolution with the row and the rule it breaks, by the independent checker."""
-        cls.task.get_costs({key: td[key] for key in cls.judged}, actions)
+        cls.task.get_costs({key: td[key] for key in cls.task_keys}, actions)
 
     def _make_spec(self, generator: Any) -> None:
         batch, nodes = self.batch_size, generator.num_loc + self.depots
@@ -211,13 +211,13 @@ class Compiled(RL4COEnvBase):
         self.done_spec = Categorical(2, shape=(*batch, 1), dtype=torch.bool)
 
     def _set_seed(self, seed: int | None) -> None:
-        """Seeds our own instances. Torch's global state, by which RL4CO's generators draw, is left alone."""
+        """Seeds Milkrun's instances. Torch's global state, which RL4CO's generators use, does not change."""
         self.seed = secrets.randbits(63) if seed is None else check_seed(seed)
         if isinstance(generator := self.__dict__.get("generator"), RL4COGenerator):
             generator.seed(self.seed)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_steppers": {}}  # they hold addresses; made anew where they are needed
+        return {**self.__dict__, "_steppers": {}}  # they hold addresses and are rebuilt lazily
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -228,7 +228,7 @@ class TSPEnv(Compiled, TheirTSPEnv):
 
     view = TSPView
     task = tasks.TSP
-    judged = ("locs",)
+    task_keys = ("locs",)
     depots = 0
     files = ("locs",)
     options = {"start": "free"}
@@ -243,7 +243,7 @@ class CVRPEnv(Compiled, TheirCVRPEnv):
 
     view = CVRPView
     task = tasks.CVRP
-    judged = ("locs", "demand", "vehicle_capacity")
+    task_keys = ("locs", "demand", "vehicle_capacity")
     depots = 1
     files = ("locs", "demand_units", "capacity")
     options = {}
@@ -260,7 +260,7 @@ class CVRPEnv(Compiled, TheirCVRPEnv):
 
     def _instance(self, td: TensorDict) -> dict[str, torch.Tensor]:
         locs, capacity = _entry(td, "locs"), td.get("capacity", None)
-        if td.get(OWN, None) is None:  # else it has been reset before, and the depot stands among the nodes
+        if td.get(OWN, None) is None:  # otherwise it was reset before, and the depot is among the nodes
             locs = torch.cat((_entry(td, "depot").unsqueeze(-2), locs), -2)
         if capacity is None:
             capacity = torch.full(td.batch_size, float(getattr(self.generator, "capacity", math.nan)))

@@ -1,4 +1,4 @@
-"""Milkrun's instance laws as an RL4CO generator: its call, its parameters, its layout."""
+"""Milkrun's instance laws as an RL4CO generator, with RL4CO's call, parameters and layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAWS = {
     "tsp": (*_PLACES, "num_clusters"),
     "cvrp": (*_PLACES, "num_clusters", "depot_type", "capacity", "max_demand"),
 }
-"""The options of a world that draw instances; RL4CO's layout has no room for the others."""
+"""The options of a world that affect drawn instances and that RL4CO's layout can represent."""
 
 PARAMS = {
     "tsp": _PLACES,
@@ -29,10 +29,10 @@ PARAMS = {
 
 
 class RL4COGenerator(Generator):
-    """Draws what a Milkrun generator draws: `generator([64])` is a TensorDict of 64 instances in RL4CO's layout.
+    """Draws the instances of a Milkrun generator: `generator([64])` is a TensorDict of 64 instances in RL4CO's layout.
 
     TSP: `locs` (B, n, 2). CVRP: also `depot` (B, 2), `demand` (B, n) = units / capacity, `capacity` (B, 1).
-    Calls walk on along the instances of the seed; `seed(s)` goes to the first of seed s.
+    Successive calls continue the sequence of the seed; `seed(s)` starts that of seed s.
     """
 
     def __init__(self, laws: generators.Generator) -> None:
@@ -57,7 +57,7 @@ class RL4COGenerator(Generator):
 
 
 def laws_of(name: str, config: RoutingConfig) -> generators.Generator:
-    """The Milkrun generator of a configuration, unless that asks for more than RL4CO's layout can say."""
+    """The Milkrun generator of a configuration; raises ConfigError for options that RL4CO's layout cannot represent."""
     plain = type(config)()
     for option, value in config.as_dict().items():
         if option not in (*LAWS[name], "start") and value != getattr(plain, option):

@@ -1,8 +1,7 @@
-"""The TSP and the CVRP with the fields that RL4CO shows: its names, dtypes and shapes, declared like any world's.
+"""The TSP and the CVRP with the fields of RL4CO: its names, dtypes and shapes, declared as in any world.
 
-The rules are those of the worlds; what is added is written beside them by the same compiled step, so that showing
-RL4CO's keys costs no tensor operation. What RL4CO does not show and no rule reads is a tally here, and functional
-stepping drops it.
+The rules are those of the worlds; the additional fields are written by the same compiled step, so RL4CO's keys need no
+tensor operations. Fields that neither RL4CO shows nor a rule reads are tallies, which functional stepping drops.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WHOLE = 1e-3
 """Demand times capacity this near to whole numbers is counted in units."""
 FINE = 10**9
 SLACK = FINE // 10**5
-"""Other demand is counted in billionths of a truck, which takes a hundred-thousandth more: RL4CO's own tolerance."""
+"""Other demand is counted in billionths of a truck, whose capacity is larger by 1e-5, RL4CO's own tolerance."""
 
 
 class TSPView(TSP):
@@ -43,7 +42,7 @@ class TSPView(TSP):
 
 @kernel
 def keep_mask(w, b):  # type: ignore[no-untyped-def]
-    """RL4CO's TSP carries no `visited`: the mask is what tells it, so it is derived from nothing else."""
+    """RL4CO's TSP has no `visited`: the mask itself is that state, so there is nothing to derive it from."""
 
 
 TSPView.bind(derive_mask=keep_mask)
@@ -66,7 +65,7 @@ def step_cvrp(w, b, action):  # type: ignore[no-untyped-def]
 
 
 class CVRPView(CVRP):
-    """The CVRP of RL4CO: demand as shares of a truck beside the units that decide."""
+    """The CVRP of RL4CO: demand as shares of a truck, besides the units that the rules use."""
 
     shown: ClassVar[tuple[str, ...]] = (
         "locs",
@@ -109,7 +108,7 @@ class CVRPView(CVRP):
 
 
 def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Demand (B, n) given as shares, in whole units, and how many of them a truck takes (B,)."""
+    """Demand (B, n), given as shares, in whole units, and the capacity of a truck in units (B,)."""
     if not np.isfinite(demand).all():
         refuse("demand", demand, ~np.isfinite(demand), "must be finite")
     if (demand > 1 + 1e-5).any():
@@ -118,7 +117,7 @@ def whole_units(demand: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, n
     trucks = capacity.astype(np.float64).reshape(len(demand))
     with np.errstate(invalid="ignore"):
         counts = shares * trucks[:, None]
-        # A NaN capacity, which is unknown, fails every comparison: such rows are counted in billionths.
+        # An unknown capacity is NaN and fails every comparison: such rows are counted in billionths.
         whole = np.abs(trucks - np.rint(trucks)) <= WHOLE
         whole &= (np.abs(counts - np.rint(counts)) <= WHOLE).all(axis=1) & (trucks >= 1) & (trucks < FINE)
     units = np.where(whole[:, None], counts, shares * FINE)

@@ -1,7 +1,7 @@
 """SB3VecEnv: a batch of rows of a world as one Stable-Baselines3 `VecEnv`, one native call a step.
 
-Nothing of a world's rules is here. As in SB3's own vector environments a row begins its next episode in the step that
-ends one: the observation is the new episode's first, and how the old one ended is in the row's info.
+No rules of worlds are here. As in SB3's own vector environments, a row begins its next episode in the step that ends
+one: the observation is the new episode's first, and the end of the old one is described in the row's info.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,14 +26,14 @@ from milkrun.api._binding import (
     offset_seeds,
     read_flag,
     read_indices,
+    read_options,
     step_info,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
-from milkrun.api.sb3.infos import SharedInfo
-from milkrun.api.sb3.options import read_instances
 from milkrun.core.arguments import check_seed, is_list
-from milkrun.core.errors import ConfigError, ShapeError, missing_extra
+from milkrun.core.errors import ConfigError, ShapeError, UnknownName, missing_extra
 from milkrun.core.fields import Role
+from milkrun.core.instances import as_array
 from milkrun.core.world import World, autoreset_name
 
 try:
@@ -43,16 +43,40 @@ except ImportError as e:
     raise missing_extra(str(e.name), "sb3") from e
 
 INFOS = ("shared", "fresh")
-OWN = ("render_mode", "observation_space", "action_space")  # what get_attr finds here, not in the world
+OWN = ("render_mode", "observation_space", "action_space")  # attributes of the environment, not of the world
 BY_ROW = (Role.STATE, Role.MASK, Role.VIEW, Role.KEY)
 
 Info = dict[str, Any]
-Turn = tuple[Any, np.ndarray, np.ndarray, list[Info]]
+StepResult = tuple[Any, np.ndarray, np.ndarray, list[Info]]
+
+
+class SharedInfo(Info):
+    """A read-only info that many rows share; a missing key is explained. A copy of it is a plain dict.
+
+    Stable-Baselines3 needs a dict a row and reads those of rows that ended. A thousand dicts that are never read take
+    longer than the step.
+    """
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            'many rows share this info, so it cannot be written: infos="fresh" gives each row a dict of its own'
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    update = setdefault = pop = popitem = clear = _refuse
+
+    def __missing__(self, key: str) -> NoReturn:
+        raise UnknownName(f'{key!r} is not in an info that many rows share: infos="fresh" has all of each row')
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
 SHARED: Info = SharedInfo({"illegal": False, "TimeLimit.truncated": False})
 
 
 def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_step", **keywords: Any) -> SB3VecEnv:
-    """What `milkrun.make(api="sb3")` returns; rows begin their next episode in the step that ends one."""
+    """`milkrun.make(api="sb3")`; rows begin their next episode in the step that ends one."""
     if autoreset_name(autoreset) == "disabled":
         raise ConfigError("autoreset='disabled': Stable-Baselines3 never resets single rows, so SB3VecEnv does")
     return SB3VecEnv(world_id, num_envs, **keywords)
@@ -61,9 +85,9 @@ def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "same_s
 class SB3VecEnv(Follower, VecEnv):
     """A batch of rows of a world. Its `world` is stepped and reset through it only.
 
-    infos: "shared" lets all rows that go on and did nothing illegal have one read-only info; "fresh" gives each row its
-    own, with the mask and all that the info of a step has.
-    monitor: True puts what SB3's Monitor would record of an episode into the info of its last step.
+    infos: "shared" gives all rows that continue after a legal action one read-only info; "fresh" gives each row its
+    own, with the mask and all fields of the info of a step.
+    monitor: True adds the record of SB3's Monitor to the info of the last step of an episode.
     seed_rule: "offset" seeds row i with seed + i, SB3's convention, so that runs seeded 0 and 1 share all but one row:
     take seeds `num_envs` apart; "row" gives row i the stream (seed, i), and any two seeds differ everywhere.
     settings: keywords of `milkrun.make` (preset, config, first_row, illegal, threads) and options of the world.
@@ -105,7 +129,7 @@ class SB3VecEnv(Follower, VecEnv):
         """The seeds of the next reset: an int, by the seed rule, or a list with one a row; None draws one."""
         self._row_seed = None
         if seed is None:
-            seed = secrets.randbits(62)  # not from numpy's generator, which is the caller's
+            seed = secrets.randbits(62)  # numpy's global generator belongs to the caller
         if is_list(seed):
             if len(seed) != self.num_envs:
                 raise ShapeError(f"{len(seed)} seeds for {self.num_envs} rows: a list has one a row")
@@ -118,8 +142,8 @@ class SB3VecEnv(Follower, VecEnv):
         return list(self._seeds)
 
     def reset(self) -> Any:
-        """Begins an episode in every row, with the seeds and options that were set since the last reset. One that is
-        refused forgets the options only."""
+        """Begins an episode in every row, with the seeds and options that were set since the last reset. A refused
+        reset drops the options only."""
         seeds: Any = None if None in self._seeds else self._seeds
         seed = seeds if self._row_seed is None else self._row_seed
         self._waiting.drop()
@@ -137,22 +161,22 @@ class SB3VecEnv(Follower, VecEnv):
         return obs
 
     def step_async(self, actions: Any) -> None:
-        """Takes the actions of the step that `step_wait` plays."""
+        """Stores the actions of the step that `step_wait` plays."""
         self._waiting.put(actions)
 
-    def step_wait(self) -> Turn:
+    def step_wait(self) -> StepResult:
         """Plays the step."""
         return self._play(self._waiting.take())
 
-    def step(self, actions: Any) -> Turn:
-        """Both in one, unless a subclass has its say in one of them."""
+    def step(self, actions: Any) -> StepResult:
+        """Both in one call, unless a subclass overrides one of them."""
         cls = type(self)
         if cls.step_wait is not SB3VecEnv.step_wait or cls.step_async is not SB3VecEnv.step_async:
             return super().step(actions)
         self._waiting.refuse()
         return self._play(actions)
 
-    def _play(self, actions: Any) -> Turn:
+    def _play(self, actions: Any) -> StepResult:
         world = self.world
         world.step(actions)
         obs = self._observe()
@@ -160,18 +184,18 @@ class SB3VecEnv(Follower, VecEnv):
             infos = self._all_infos(obs)
         else:
             infos = [SHARED] * self.num_envs
-            if 1 in world.illegal.tobytes():  # a third of the time that .any() takes
+            if 1 in world.illegal.tobytes():  # three times as fast as .any()
                 self._add_illegal(infos)
         if len(world.final_rows):
             self._add_ends(infos)
         return obs, world.reward.copy(), world.done.copy(), infos
 
     def close(self) -> None:
-        """Ends the use of the world; a second time does nothing."""
+        """Closes the world; idempotent."""
         self.world.close()
 
     def has_attr(self, attr_name: str) -> bool:
-        """Whether `get_attr` has an answer, or it is `action_masks` of a world that has masks."""
+        """Whether `get_attr` finds the attribute, or it is `action_masks` of a world with masks."""
         if attr_name == "action_masks":
             return self._observer.mask is not None
         return hasattr(self if attr_name in OWN else self.world, attr_name)
@@ -190,7 +214,7 @@ class SB3VecEnv(Follower, VecEnv):
         return [value] * len(rows)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused: rows share one configuration."""
+        """Raises ConfigError: rows share one configuration."""
         self._rows(indices)
         raise ConfigError(f"{attr_name!r} cannot be set: the rows of a world share one configuration, given when made")
 
@@ -207,7 +231,7 @@ class SB3VecEnv(Follower, VecEnv):
         raise AttributeError(f"rows of {type(self.world).__name__} have no method {method_name!r}")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        """True for SB3's Monitor, if its part is done here."""
+        """True for SB3's Monitor, if `monitor` is set."""
         return [self.monitor and wrapper_class is Monitor] * len(self._rows(indices))
 
     def get_images(self) -> list[np.ndarray | None]:
@@ -237,11 +261,11 @@ class SB3VecEnv(Follower, VecEnv):
         return {key: fresh() for key, fresh in copies} if isinstance(copies, list) else copies()
 
     def _start(self, b: int) -> Info:
-        """The info of a reset: the mask, and what the layout leaves out of the observation."""
+        """The info of a reset: the mask, and the fields that the layout leaves out of the observation."""
         return {key: array[b].copy() for key, array in self._aside.items()}
 
     def _all_infos(self, obs: Any) -> list[Info]:
-        """An info of its own for each row, as Gymnasium's environment gives it."""
+        """An info for each row, as Gymnasium's environment returns it."""
         columns: dict[str, list[Any]] = {}
         for key, array in self._aside.items():
             columns[key] = list(obs[key] if isinstance(obs, dict) else array.copy())
@@ -257,7 +281,7 @@ class SB3VecEnv(Follower, VecEnv):
             infos[b] = {**dict(zip(columns, values)), "TimeLimit.truncated": False}
 
     def _add_ends(self, infos: list[Info]) -> None:
-        """The infos of rows that ended: those of their last step, with the observation they ended in."""
+        """The infos of rows that ended: of their last step, with its observation."""
         rows, final = self.world.final_rows, self.world.final
         columns = {key: _column(final[name]) for key, name in self._end_info.items()}
         if not self._shares:
@@ -276,5 +300,39 @@ class SB3VecEnv(Follower, VecEnv):
 
 
 def _column(array: np.ndarray) -> list[Any]:
-    """The values of rows for their infos, one by one: plain numbers, or each row's own array."""
+    """The values of rows for their infos: plain numbers, or an array a row."""
     return array.tolist() if array.ndim == 1 else list(array.copy())
+
+
+def read_instances(options: Sequence[dict[str, Any]], rows: int) -> dict[str, np.ndarray] | None:
+    """The instances in the options of a reset, without duplicates, and the index of the one that each row plays."""
+    if not isinstance(options, Sequence) or isinstance(options, str):
+        raise ConfigError(f"options={options!r}: must be a dict for all rows, or a list with one a row")
+    if len(options) != rows:
+        raise ShapeError(f"{len(options)} options for {rows} rows: a list has one a row")
+    read = [read_options(given, ("instance",)) for given in options]
+    each = [given["instance"] for given in read if "instance" in given]
+    if not each:
+        return None
+    if len(each) != rows:
+        raise ConfigError(f"{len(each)} of {rows} rows are given an instance: give one to all or to none")
+    different = {id(one): one for one in each}
+    stacked = _stack([*different.values()])
+    place = {known: k for k, known in enumerate(different)}
+    return {**stacked, "instance_row": np.array([place[id(one)] for one in each])}
+
+
+def _stack(instances: list[Any]) -> dict[str, np.ndarray]:
+    first = instances[0]
+    for one in instances:
+        if not hasattr(one, "keys"):
+            raise ShapeError(f"an instance is a mapping of field names to arrays, not a {type(one).__name__}")
+        if set(one.keys()) != set(first.keys()):
+            raise ShapeError(f"instances of different fields: {sorted(first.keys())} and {sorted(one.keys())}")
+    stacked: dict[str, np.ndarray] = {}
+    for name in list(first.keys()):
+        arrays = [as_array(name, one[name]) for one in instances]
+        if len({array.shape for array in arrays}) > 1:
+            raise ShapeError(f"instances whose {name!r} differ in shape: {arrays[0].shape} is the first")
+        stacked[str(name)] = np.stack(arrays)
+    return stacked

@@ -1,8 +1,8 @@
-"""Milkrun's worlds in tianshou's words: vector environments that its collectors and algorithms take for their own.
+"""Worlds as tianshou vector environments, for its collectors and algorithms.
 
-`TianshouVectorEnv` is a batch of rows in one native call. `SubprocVecEnv_TS` runs any environments in processes of
-their own, steps and resets on one beat, and `TS_Collector` collects from it without ever holding up the others for a
-reset; tianshou's own `Collector` works with both.
+`TianshouVectorEnv` is a batch of rows with one native call a step. `SubprocVecEnv_TS` runs any environments in
+processes in lockstep, and `TS_Collector` collects from it without waiting for resets; tianshou's own `Collector` works
+with both.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""TS_Collector: tianshou's collector for environments that move on one beat.
+"""TS_Collector: tianshou's collector for environments in lockstep.
 
-It steps all environments on every turn and resets none that ended: `SubprocVecEnv_TS` does that itself, on a turn of
-its own. Such turns are no transitions, so they reach neither the buffer nor the hooks nor the statistics.
+It steps all environments every time and does not reset those that ended: `SubprocVecEnv_TS` does so in the next step.
+Reset steps are no transitions, so they reach neither the buffer nor the hooks nor the statistics.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class TS_Collector(Collector[CollectStats]):
     """Collects from a `SubprocVecEnv_TS`.
 
     `collect(n_step=...)` counts the transitions stored. Under `collect(n_episode=...)` environment i of n gives exactly
-    n_episode // n episodes, one more if i < n_episode % n, so quick episodes are not favoured; what it plays beyond
-    that is not stored, and all begin anew afterwards. Other keywords are those of tianshou's Collector.
+    n_episode // n episodes, one more if i < n_episode % n, so short episodes are not favoured; further steps are not
+    stored, and all environments are reset afterwards. Other keywords are those of tianshou's Collector.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TS_Collector(Collector[CollectStats]):
         return stats
 
     def _turn(self, random: bool, everywhere: np.ndarray) -> tuple[Any, dict[str, Any], np.ndarray]:
-        """One turn of all environments: what the policy chose, what came of it, which were reset instead."""
+        """One step of all environments: the action of the policy, the transitions, and which were reset instead."""
         obs: Any = self._pre_collect_obs_RO
         info: Any = self._pre_collect_info_R
         action = self._compute_action_policy_hidden(random, everywhere, obs, info, self._pre_collect_hidden_state_RH)
@@ -97,7 +97,7 @@ class TS_Collector(Collector[CollectStats]):
     def _store(
         self, stats: CollectStats, action: Any, turn: dict[str, Any], kept: np.ndarray, *, whole_episodes: bool
     ) -> np.ndarray:
-        """Takes in the transitions of these environments; returns which of them have ended an episode."""
+        """Stores the transitions of these environments; returns which of them have ended an episode."""
         infos = turn.pop("info")[kept]
         batch: Any = Batch(turn)
         if len(kept) < self.env_num:
@@ -122,7 +122,7 @@ class TS_Collector(Collector[CollectStats]):
 
 
 def _without(hidden: Any, rows: np.ndarray) -> Any:
-    """The hidden state, with that of rows that begin an episode put to nothing."""
+    """The hidden state, with that of rows that begin an episode cleared."""
     if hidden is None or not len(rows):
         return hidden
     if isinstance(hidden, Batch):

@@ -15,7 +15,7 @@ from tianshou.data import Batch
 
 from milkrun.api import _remote as remote
 from milkrun.api.foreign import makers
-from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
+from milkrun.api.tianshou.venv import Ids, StepResult, Venv, in_array
 from milkrun.api.workers import Aligned, Workers
 from milkrun.core.arguments import check_seed, is_list
 from milkrun.core.errors import Closed, ConfigError, ShapeError
@@ -70,7 +70,7 @@ class SubprocVecEnv_TS(Venv):
             self._seeds[i] = None  # a seed is for one reset
         return self._with_masks(obs, chosen), _with_ids(infos, chosen)
 
-    def step(self, action: Any, id: Ids = None) -> Turn:
+    def step(self, action: Any, id: Ids = None) -> StepResult:
         """Plays a turn of the named environments: a step, or the reset that is due."""
         if action is None:
             raise ShapeError("action=None is for asynchronous environments; these move in lockstep")

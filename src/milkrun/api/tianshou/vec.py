@@ -1,9 +1,9 @@
 """TianshouVectorEnv: a batch of rows of a world as a tianshou vector environment, one native call a step.
 
-Nothing of a world's rules is here. An observation is a `Batch` of `obs`, in the layout chosen, and `mask`, where
-tianshou's Q-learners look for what is allowed; a world without masks shows its observation alone. A row that ended
-waits until it is reset, as tianshou's collectors do it. The mask is not repeated in `info`: tianshou turns every entry
-of every row's dict into an array, twice a step, which takes longer than the step.
+No rules of worlds are here. An observation is a `Batch` of `obs`, in the chosen layout, and `mask`, as tianshou's
+Q-learners require; a world without masks has its observation alone. A row that ended waits for a reset, as tianshou's
+collectors expect. The mask is not repeated in `info`: tianshou converts every entry of every row's dict into an array,
+twice a step, which takes longer than the step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from milkrun.api._binding import (
     value_of,
 )
 from milkrun.api._spaces import Follower, Observer, action_space
-from milkrun.api.tianshou.venv import Ids, Turn, Venv, in_array
+from milkrun.api.tianshou.venv import Ids, StepResult, Venv, in_array
 from milkrun.core.arguments import autoreset_name, check_seed, is_list, read_keys, read_rows
 from milkrun.core.errors import Closed, ConfigError, ShapeError
 from milkrun.core.fields import Role
@@ -37,7 +37,7 @@ from milkrun.core.world import World
 def make(
     world_id: str, num_envs: int | None = None, *, autoreset: Any = "disabled", **keywords: Any
 ) -> TianshouVectorEnv:
-    """What `milkrun.make(api="tianshou")` returns; `layout` and `seed_rule` stand among the keywords."""
+    """`milkrun.make(api="tianshou")`; keywords include `layout` and `seed_rule`."""
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step': under tianshou the collector resets the rows that ended")
     return TianshouVectorEnv(world_id, num_envs, **keywords)
@@ -102,7 +102,7 @@ class TianshouVectorEnv(Follower, Venv):
         self._add_info(infos, rows, self._aside)
         return self._observe(rows), in_array(infos)
 
-    def step(self, action: Any, id: Ids = None) -> Turn:
+    def step(self, action: Any, id: Ids = None) -> StepResult:
         """Plays one action in each named row; results stand in the order the rows are named."""
         world, rows = self.world, self._named(id)
         world.step(action, rows)
@@ -111,7 +111,7 @@ class TianshouVectorEnv(Follower, Venv):
         if self._columns:
             self._add_info(infos, rows, self._columns)
         illegal = _fresh(world.illegal, rows)
-        if 1 in illegal.tobytes():  # a third of the time that .any() takes
+        if 1 in illegal.tobytes():  # three times as fast as .any()
             for k in np.flatnonzero(illegal).tolist():
                 infos[k]["illegal"] = True
         terminated, truncated = _fresh(world.terminated, rows), _fresh(world.truncated, rows)
@@ -120,12 +120,13 @@ class TianshouVectorEnv(Follower, Venv):
                 info = infos[k]
                 for key, array in self._end_info.items():
                     info[key] = value_of(array, info["env_id"])
-        # float64: tianshou adds up an episode's return in the type that it is given
+        # float64: tianshou sums an episode's return in the dtype of the rewards
         rewards = world.reward.astype(np.float64) if rows is None else world.reward[rows].astype(np.float64)
         return self._observe(rows), rewards, terminated, truncated, in_array(infos)
 
     def seed(self, seed: Any = None) -> list[list[int] | None]:
-        """From each row's next reset on: an int by the seed rule, or a list with one a row. Action spaces too."""
+        """The seeds of each row's next reset, an int by the seed rule or a list with one a row, and of the action
+        spaces."""
         self._assert_is_not_closed()
         if seed is None:
             self._seeded[:] = False
@@ -148,7 +149,7 @@ class TianshouVectorEnv(Follower, Venv):
         return [[s] for s in seeds]
 
     def get_env_attr(self, key: str, id: Ids = None) -> list[Any]:
-        """An attribute of the world, once a row named: rows where it has them, else repeated."""
+        """An attribute of the world, one value a row named: its rows if it has any, else repeated."""
         self._assert_is_not_closed()
         rows = self._named(id)
         chosen = self._all if rows is None else rows
@@ -162,7 +163,7 @@ class TianshouVectorEnv(Follower, Venv):
         return list(value[self.world.instance_row[chosen] if field.role is Role.INSTANCE else chosen])
 
     def set_env_attr(self, key: str, value: Any, id: Ids = None) -> None:
-        """Refused: rows share one configuration."""
+        """Raises ConfigError: rows share one configuration."""
         raise ConfigError(f"{key!r} cannot be set: the rows of a world share one configuration, given when it is made")
 
     def render(self, **kwargs: Any) -> list[np.ndarray]:
@@ -170,7 +171,7 @@ class TianshouVectorEnv(Follower, Venv):
         return [self.world.render(b) for b in range(self.env_num)]
 
     def close(self) -> None:
-        """Ends the use of the world; a second time does nothing."""
+        """Closes the world; idempotent."""
         self.world.close()
         self.is_closed = True
 
@@ -179,7 +180,7 @@ class TianshouVectorEnv(Follower, Venv):
             raise Closed(f"this {type(self).__name__} has been closed")
 
     def _named(self, id: Ids) -> np.ndarray | None:
-        """The rows that `id` names; None: all in their order, which is quicker."""
+        """The rows that `id` names; None: all in order, which is faster."""
         if id is None:
             return None
         if type(id) is np.ndarray and id.dtype == np.int64 and id.tobytes() == self._in_order:
@@ -197,14 +198,14 @@ class TianshouVectorEnv(Follower, Venv):
         self._columns = {**self._aside, **self._step_info}
 
     def _refresh(self, rows: np.ndarray | None) -> None:
-        """Brings up to date what these rows show."""
+        """Updates the observations of these rows."""
         if self.moved:
             self.bind()
         if not self._observer.steady:
             self._observer.refresh(rows)
 
     def _observe(self, rows: np.ndarray | None) -> Any:
-        """Fresh observations of these rows."""
+        """Copies of the observations of these rows."""
         live = self._observer.live
         if isinstance(live, dict):
             obs: Any = Batch({key: _fresh(array, rows) for key, array in live.items()})
@@ -217,7 +218,7 @@ class TianshouVectorEnv(Follower, Venv):
         return both
 
     def _add_info(self, infos: list[dict[str, Any]], rows: np.ndarray | None, columns: dict[str, np.ndarray]) -> None:
-        """Adds a plain number, or a row of a fresh array, to each info."""
+        """Adds a plain number, or a row of a new array, to each info."""
         for key, array in columns.items():
             column = _fresh(array, rows)
             for info, value in zip(infos, column.tolist() if column.ndim == 1 else column):

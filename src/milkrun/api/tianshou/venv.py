@@ -8,13 +8,13 @@ import numpy as np
 from tianshou.env import BaseVectorEnv
 
 Ids = int | list[int] | np.ndarray | None
-Turn = tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+StepResult = tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Venv(BaseVectorEnv):
     """The attributes that collectors read; always synchronous."""
 
-    # The base looks every attribute up in Python, to send five names to the workers: here these are properties.
+    # The base intercepts every attribute in Python, to send five names to the workers; here these are properties.
     __getattribute__ = object.__getattribute__
 
     def __init__(self, count: int) -> None:
@@ -34,7 +34,7 @@ class Venv(BaseVectorEnv):
 
     @property
     def observation_space(self) -> list[Any]:
-        """The observation space of each environment, without the mask that stands beside it."""
+        """The observation space of each environment, without the mask."""
         return self.get_env_attr("observation_space")
 
     @property
@@ -49,5 +49,5 @@ class Venv(BaseVectorEnv):
 
 
 def in_array(infos: list[dict[str, Any]]) -> np.ndarray:
-    """The dicts as tianshou wants them, in an array of objects."""
+    """The dicts in an array of objects, as tianshou requires."""
     return np.fromiter(infos, object, len(infos))

@@ -1,4 +1,4 @@
-"""Milkrun's worlds in TorchRL's words: functional TensorDict environments, and a base for worlds in torch alone."""
+"""Worlds as TorchRL environments: functional TensorDict environments, and a base for worlds in torch alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Worlds of several agents in TorchRL's words: what a group of agents sees, may do, does and earns is nested under it.
+"""Worlds of several agents in TorchRL: observation, mask, action and reward of a group are nested under its name.
 
-The kernels know one joint mask and one joint action. The joint mask stands under "hidden" and the groups show parts of
-it; a view `<group>_obs` of the world is what the group observes, and a view `state` is what a critic sees.
+Kernels have one joint mask and one joint action. The joint mask is under "hidden", and the groups show parts of it; a
+view `<group>_obs` of the world is the observation of the group, and a view `state` that of a critic.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from milkrun.core.world import World
 
 
 class Groups:
-    """The groups of a world, in its order."""
+    """The groups of a world, in declaration order."""
 
     def __init__(self, world: World) -> None:
         self.all = groups_of(world)
@@ -35,17 +35,17 @@ class Groups:
         for group in self.all:
             team = _team(group, batch)
             part = (*team, group.choices), (*strides, group.choices * last, last), offset + group.mask.start * last
-            own = {"action_mask": mask.as_strided(*part)}  # narrow and view in one, at a quarter of the time
+            own = {"action_mask": mask.as_strided(*part)}  # narrow and view in one call, in a quarter of the time
             if (seen := shown.pop(_view(group), None)) is not None:
                 own["observation"] = seen
             if reward is not None:
-                # A copy: in an expanded tensor all agents would share one number in memory.
+                # A copy, since in an expanded tensor all agents would share one element.
                 own["reward"] = reward if team[-1] == 1 else reward.expand(*team, 1).contiguous()
             shown[group.name] = make_td(own, team, device)
         return shown
 
     def fields(self, root: Tensors) -> dict[str, Any]:
-        """The root with the views of the groups under their own names again."""
+        """The root with the views of the groups under their field names."""
         found = {name: value for name, value in root.items() if name not in self.names}
         for group in self.all:
             if group.name in root and "observation" in (own := entries(root[group.name])):
@@ -66,15 +66,15 @@ class Groups:
         acts = {}
         for group in self.all:
             allowed = mask[..., group.mask].reshape(*_team(group, batch), group.choices)
-            # The largest of independent uniform draws is each allowed action with the same chance. Draws are 0 or more,
-            # so -1 never wins where anything is allowed.
+            # The largest of independent uniform draws is at each allowed action with the same probability. Draws are >=
+            # 0, so -1 is never the largest if an action is allowed.
             noise = torch.from_numpy(sampler.random(tuple(allowed.shape), np.float32))
             chosen = torch.where(allowed.cpu(), noise, -1.0).argmax(-1).to(device)
             acts[group.name] = make_td({"action": chosen}, _team(group, batch), device)
         return acts
 
     def specs(self, seen: Composite, batch: torch.Size, device: torch.device) -> tuple[TensorSpec, TensorSpec]:
-        """Puts the groups into the observation spec; the specs of actions and rewards."""
+        """Adds the groups to the observation spec; returns the specs of actions and rewards."""
         actions, rewards = Composite(shape=batch, device=device), Composite(shape=batch, device=device)
         for group in self.all:
             team = _team(group, batch)

@@ -1,8 +1,8 @@
-"""RL4COEnvBase: what all TorchRL environments here are: resets and steps of TensorDicts.
+"""RL4COEnvBase: the base of all TorchRL environments here, with resets and steps of TensorDicts.
 
-`reset` follows one table, whoever resets; `step` and `step_and_maybe_reset` return what TorchRL's own return, with less
-work. A world in torch alone subclasses this base and gives three methods (`contract.py` runs them); `TorchRLEnv` puts
-the compiled worlds behind the same calls.
+All resets follow one table; `step` and `step_and_maybe_reset` return the same as TorchRL's own, with less overhead. A
+world in torch alone subclasses this base and defines three methods (`contract.py` runs them); `TorchRLEnv` has the same
+calls for compiled worlds.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ RESET_KEYWORDS = ("td", "tensordict", "batch_size", "set_state", "select_reset_o
 class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     """Environments that build solutions: instances from a generator, masks, functional steps on TensorDicts."""
 
-    name: str = ""  # of its generator in GENERATOR_REGISTRY, where the constructor is given none
-    mask_true_means: str = "allowed"  # or "forbidden", for code that masks the other way round
-    dense_reward: bool = False  # True: `_get_reward` is asked at each step, with the action
+    name: str = ""  # of its default generator in GENERATOR_REGISTRY
+    mask_true_means: str = "allowed"  # or "forbidden", for code with the opposite convention
+    dense_reward: bool = False  # True: `_get_reward` is called at each step, with the action
     records_tour: bool = True  # keep the actions of an episode under `tour`
     group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
@@ -62,14 +62,14 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         self._set_up(generator, {**(generator_params or {}), **kwargs})
         self._make_spec(self._specimen)
 
-    # -- the contract: what a world in torch alone gives ------------------------------------------------------
+    # -- the contract: methods of a world in torch alone ------------------------------------------------------
 
     def _reset_instance(self, td: TensorDict) -> TensorDict:
         """Adds the dynamic keys of a new episode to instances, td.batch_size = (B,)."""
         raise NotImplementedError(f"{type(self).__name__} must give _reset_instance(td)")
 
     def _get_action_mask(self, td: TensorDict) -> torch.Tensor:
-        """bool (B, n), read as `mask_true_means` says."""
+        """bool (B, n); `mask_true_means` defines the meaning of True."""
         raise NotImplementedError(f"{type(self).__name__} must give _get_action_mask(td)")
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
@@ -77,7 +77,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         raise NotImplementedError(f"{type(self).__name__} must give _get_reward(td, actions)")
 
     def _step_instance(self, td: TensorDict) -> TensorDict:
-        """The state after td["action"]: drives there, marks the node visited, stands on it."""
+        """The state after td["action"]: by default it drives to the node and marks it visited."""
         return contract.drive(td)
 
     def _check_done(self, td: TensorDict) -> torch.Tensor:
@@ -85,7 +85,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         return td["visited"].flatten(1).all(-1)
 
     def _check_solution(self, td: TensorDict, actions: torch.Tensor) -> None:
-        """Raises BadSolution with row and rule; asked by `get_reward` where check_solution is set."""
+        """Raises BadSolution with row and rule; called by `get_reward` if check_solution is set."""
         raise ConfigError(f"check_solution: {type(self).__name__} has no checker; give it _check_solution(td, actions)")
 
     # -- calls ------------------------------------------------------------------------------------------------
@@ -102,8 +102,8 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     ) -> TensorDictBase:
         """Begins episodes: of new instances, of the instances in `td`, or in the rows that its `_reset` names.
 
-        A td is updated and returned, as TorchRL's own reset does, but for two cases, which leave it alone and return
-        a shallow copy: it is locked, or it gave the instances (so that a data set can be played again).
+        td is updated and returned, as in TorchRL's own reset, with two exceptions, which return a shallow copy: td is
+        locked, or it gave the instances (so that a data set can be played again).
         """
         given = tensordict if td is None else td
         reads = set_state is not False and not select_reset_only
@@ -121,14 +121,14 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         select_reset_only: bool = False,
         **unknown: Any,
     ) -> TensorDict:
-        """What `reset` shows, in a TensorDict of its own: what TransformedEnv and its like call."""
+        """The result of `reset` in a new TensorDict; TransformedEnv and others call this method."""
         for key in unknown:
             raise ConfigError(f"reset has no keyword {key!r}{did_you_mean(key, RESET_KEYWORDS)}")
         resets = self.resets
         try:
             return self._reset_rows(tensordict, self._batch_of(tensordict, batch_size), set_state, select_reset_only)
         except Exception:
-            self.resets = resets  # one that is refused is none
+            self.resets = resets  # a refused reset does not count
             raise
 
     def _reset_rows(
@@ -146,11 +146,11 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         return self._begin(self._next_streams(torch.arange(batch.numel())), batch, instance)
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
+        """td with td["next"] set. Input tensors are never written; of a locked td the result is a shallow copy."""
         root = entries(tensordict)
         if "_step" in root:
             return self._step_some(tensordict)
-        # TorchRL's own step merges the result with what stands under "next" already, and checks types.
+        # TorchRL's own step merges the result into an existing "next", and checks types.
         if "next" in root or self.run_type_checks:
             return super().step(tensordict)
         following = self._step(tensordict)
@@ -166,14 +166,13 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
             return super().step_and_maybe_reset(tensordict)
         stepped = self.step(tensordict)
         here, there = entries(stepped), entries(entries(stepped)["next"])
-        # What is in both is that of the next moment. What only the root has (the action, keys of the caller) goes
-        # along.
+        # Keys in both are taken from "next". Keys of the root alone (the action, keys of the caller) are kept.
         onward = {**here, **there}
         for key in ("next", "reward", "_reset"):
             onward.pop(key, None)
         for key, value in onward.items():
             if type(value) is not torch.Tensor and isinstance(value, TensorDictBase):
-                # The same one level below: the next of a group lacks what the group was given, as its action.
+                # The same one level below: the next of a group lacks inputs such as its action.
                 both = {**entries(here.get(key, value)), **entries(value)}
                 if key in self.group_map:
                     both.pop("reward", None)
@@ -225,7 +224,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         elif options:
             raise ConfigError(f"{type(self).__name__} has no keyword {next(iter(options))!r}: its generator was given")
         self.generator = generator
-        with torch.random.fork_rng(devices=[]):  # a stranger's generator may draw from torch's own
+        with torch.random.fork_rng(devices=[]):  # a third-party generator may draw from torch's global one
             position = generator.position if is_addressable(generator) else 0
             instance = draw(generator, torch.tensor([[self.seed, 0, 0]]), self.device)
             self._specimen = contract.begin(self, instance)
@@ -234,7 +233,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         self._instance_keys = list(instance.keys())
         self._own_keys = list(self._specimen.keys())
         changing = self._specimen.keys(include_nested=True, leaves_only=True)
-        # The author's reset was given a shallow copy, so an entry that is still the same tensor is of the instance. All
+        # The author's reset got a shallow copy, so an entry that is still the same tensor belongs to the instance. All
         # others may change in a step.
         self._dynamic = [key for key in changing if self._specimen[key] is not instance.get(key, None)]
 
@@ -251,7 +250,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         return td.select(*self._instance_keys)
 
     def _layout_in(self, td: TensorDictBase) -> list[str]:
-        """Keys that gave the instance and mean nothing beside what the reset made of them."""
+        """Keys of another layout of the instance, which the reset has converted and removes."""
         return []
 
     def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDict | None) -> TensorDict:
@@ -289,14 +288,14 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         return shown
 
     def _step_proc_data(self, next_tensordict_out: TensorDictBase) -> TensorDictBase:
-        """Nothing is missing in what `_step` gave, whatever its batch; TorchRL's own would hold it to `batch_size`."""
+        """Skips TorchRL's own version, which requires `batch_size`: the result of `_step` is complete for any batch."""
         if self.run_type_checks and next_tensordict_out.batch_size == self.batch_size:
             return super()._step_proc_data(next_tensordict_out)
         return next_tensordict_out
 
     @classmethod
     def _complete_done(cls, done_spec: Any, data: TensorDictBase) -> TensorDictBase:
-        """All flags are always there."""
+        """A no-op: all flags are always present."""
         return data
 
     def _assert_tensordict_shape(self, tensordict: TensorDictBase) -> None:

@@ -22,18 +22,18 @@ class TensorSpec(NamedTuple):
 
 
 class SlotGroups(NamedTuple):
-    """The fields of a world by what a functional step does with them."""
+    """The fields of a world, grouped by their use in a functional step."""
 
     instance: list[Slot]  # read, and returned as they are
     state: list[Slot]  # read, and written to new tensors
     results: list[Slot]  # written, never read
-    views: list[Slot]  # what agents see besides; not part of the state
+    views: list[Slot]  # further observations, not part of the state
     stream: Slot
     views_remade: bool  # every step writes the views of every row
 
 
 class BatchSpec:
-    """What a batch of one shape needs. `order` and `owner` are the numbers 0, 1, ... of at least as many rows."""
+    """Tensors of a batch of one shape. `order` and `owner` are the numbers 0, 1, ... of at least as many rows."""
 
     def __init__(
         self, batch: torch.Size, groups: SlotGroups, action: tuple[int, ...], order: torch.Tensor, owner: torch.Tensor
@@ -61,7 +61,7 @@ class BatchSpec:
 
     @cached_property
     def output_templates(self) -> list[tuple[str, bool, int, torch.Tensor]]:
-        """Of each tensor that a step makes: name, whether it stands at the root, place in the table, and a template for
+        """For each output tensor of a step: name, whether it is at the root, place in the table, and a template for
         `empty_like`, which takes half the time of `empty`."""
         with torch.inference_mode(False):
             return [(s.name, s.slot.root, s.where, torch.empty(s.shape, dtype=s.dtype)) for s in self._outputs]

@@ -1,7 +1,7 @@
-"""Checks of tensors that come from outside, before a kernel reads their memory.
+"""Validates a caller's tensors before a kernel reads their memory.
 
-Key, dtype, shape, device and order in memory are checked before an address is taken; then every value that a declared
-rule is about. What cannot be played is refused in a sentence with row, field, value and bound.
+Key, dtype, shape, device and strides are validated before an address is taken, then every value for which a rule is
+declared. Errors name row, field, value and bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milkrun.core.fields import Field, Role
 from milkrun.core.instances import check_mask, check_values, refuse_fault
 from milkrun.core.world import World
 
-SHARED = 64  # patterns of expanded batches remembered at once
+SHARED = 64  # cached patterns of expanded batches
 
 WHOLE = frozenset((torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32))
 FLOATS = frozenset((torch.float16, torch.bfloat16, torch.float32, torch.float64))
@@ -29,7 +29,7 @@ Tensors = Mapping[str, Any]
 
 
 class Checks:
-    """The checks of one world's tensors."""
+    """Validates the tensors of one world."""
 
     def __init__(self, world: World, groups: SlotGroups) -> None:
         self._world = world
@@ -47,8 +47,9 @@ class Checks:
         self.rules = all_rules
         self.of_state = len(each_step)
         self.of_all = len(all_rules)
-        """How many of the rules each step checks, and how many it checks of instances that are new to it. Numbers of an
-        instance with which kernels may index belong to the first: numpy can change them without torch's counting it."""
+        """The number of rules that each step checks, and of those that it checks for new instances. Instance values
+        that kernels use as indices are checked at each step, since numpy can change them without torch's version
+        counter."""
 
     # -- values ----------------------------------------------------------------------------------------------
 
@@ -59,8 +60,8 @@ class Checks:
             self._refuse(broken, root, hidden, spec)
 
     def states(self, table: int, root: Tensors, hidden: Tensors, spec: BatchSpec, chunks: int) -> None:
-        """Raises for the first row whose state the world's kernel `fault` refuses: values that each may be, but not
-        together. After `values`."""
+        """Raises for the first row whose state the world's kernel `fault` refuses: valid values in an impossible
+        combination. To be called after `values`."""
         found = self._world._launcher.first_fault(table, spec.order_address, spec.rows, chunks)
         if found is not None:
             row, code = found
@@ -74,20 +75,20 @@ class Checks:
         check_values(f, rows, self._world.sizes)
 
     def rows(self, name: str, root: Tensors, hidden: Tensors, spec: BatchSpec) -> np.ndarray:
-        """A field of all rows, one after the other."""
+        """A field of all rows, with one row axis."""
         tensor = root[name] if name in root else hidden[name]
         shape = self._world.fields[name].shape(self._world.sizes)
         rows: np.ndarray = tensor.reshape(spec.rows, *shape).numpy(force=True)
         return rows
 
     def live(self, root: Tensors, hidden: Tensors, spec: BatchSpec) -> np.ndarray:
-        """Which rows go on. An environment whose worlds have no step limit has no `truncated`."""
+        """Which rows are live. Without a step limit there is no `truncated`."""
         flags = [flag for flag in ("terminated", "truncated") if flag in root or flag in hidden]
         ended: np.ndarray = np.logical_or.reduce([self.rows(flag, root, hidden, spec) for flag in flags])
         return ~ended
 
     def instances(self, root: Tensors, hidden: Tensors, spec: BatchSpec) -> dict[str, np.ndarray]:
-        """The instance fields, each instance once: dimensions over which all of them were expanded are left out."""
+        """The instance fields, each instance once: dimensions over which all fields are expanded are left out."""
         tensors = {name: (root if slot.root else hidden)[name] for name, _, _, _, slot in spec.instance}
         shared = [all(tensor.stride(k) == 0 for tensor in tensors.values()) for k in range(len(spec.batch))]
         once = tuple(0 if s else slice(None) for s in shared)
@@ -101,8 +102,8 @@ class Checks:
     def enter(
         self, table: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, keep: list[torch.Tensor]
     ) -> array[int]:
-        """A copy of the table with the address of every tensor given, each of them checked. Tensors that do not lie in
-        order are copied; `keep` gets what must live until the kernel has run."""
+        """A copy of the table with the addresses of all input tensors, after validation. Tensors that are not
+        contiguous are copied; `keep` holds the tensors that must live until the kernel has run."""
         source = table[:]
         # The first words of a table: rows and instance rows. Each row plays the instance of its own number here.
         source[0] = source[1] = spec.rows
@@ -123,15 +124,15 @@ class Checks:
     def _enter_strided(
         self, table: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, keep: list[torch.Tensor]
     ) -> None:
-        """Enters instance tensors of which some do not lie in order: those expanded over whole batch dimensions stay
-        as they are, others are copied."""
+        """Enters instance tensors of which some are not contiguous: those expanded over whole batch dimensions are
+        shared, others are copied."""
         expanded: tuple[bool, ...] | None = None
         for name, dtype, shape, where, slot in spec.instance:
             tensor = slot.checked((root if slot.root else hidden).get(name), dtype, shape)
             pattern = spec.own
             if not tensor.is_contiguous():
                 strides = tensor.stride()
-                # `expand` gives a dimension the stride 0. Of a dimension of size 1 the stride says nothing. Index 0
+                # `expand` gives a dimension the stride 0; the stride of a dimension of size 1 is arbitrary. Index 0
                 # along the expanded ones leaves each instance once.
                 pattern = tuple(strides[k] == 0 and size > 1 for k, size in enumerate(spec.batch))
                 tensor = tensor[tuple(0 if p else slice(None) for p in pattern)].contiguous()
@@ -142,8 +143,7 @@ class Checks:
                     for name, dtype, shape, _, slot in spec.instance
                 }
                 keep.extend(whole.values())
-                # All are in order now, so the second call ends. A name is in one of the two parts only: one mapping can
-                # be both.
+                # All are contiguous now, so the recursion ends. Names are unique, so one mapping serves as both parts.
                 self._enter_strided(table, whole, whole, spec, keep)
                 return
             expanded = pattern
@@ -154,7 +154,7 @@ class Checks:
             table[self._instance_row] = owner.data_ptr()
 
     def _owners(self, batch: torch.Size, expanded: tuple[bool, ...]) -> tuple[torch.Tensor, int]:
-        """Which instance each row plays, for a batch expanded along some dimensions."""
+        """The instance index of each row, for a batch expanded along some dimensions."""
         kept = [1 if e else b for b, e in zip(batch, expanded, strict=True)]
         count = int(np.prod(kept))
         owner = self._shared.get((batch, expanded))
@@ -167,7 +167,7 @@ class Checks:
 
 
 def checked_action(action: Any, wanted: torch.dtype, expected: torch.Size, name: Any = "action") -> torch.Tensor:
-    """Actions of the wanted dtype, contiguous; other whole numbers (or other floats) are converted."""
+    """Actions of the wanted dtype, contiguous; other integers (or other floats) are converted."""
     if action is None:
         raise ShapeError(f"the TensorDict lacks {name!r}")
     if not isinstance(action, torch.Tensor):

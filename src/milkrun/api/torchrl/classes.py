@@ -28,8 +28,7 @@ class WorldEnv(TorchRLEnv):
         super().__init__(self.fixed_id, generator, generator_params, device, batch_size, **keywords)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # pickle looks for a class by its name in its module, where most of the classes made here are not: the id finds
-        # them.
+        # pickle finds a class by its name in its module, which lacks most of the classes made here; the id finds them.
         if type(self) is not _classes.get(self.world_id):
             return super().__reduce__()
         return _unfilled, (self.world_id,), self.__getstate__()
@@ -46,19 +45,20 @@ def env_class(world_id: str) -> type[WorldEnv]:
         own = refer(world, "environments", "torchrl") if "torchrl" in world.environments else WorldEnv
         name = f"{spec.name}Env"
         about = {"fixed_id": spec.id, "__module__": __name__, "__qualname__": name, "__doc__": spec.title or spec.id}
-        made = getattr(own, "fixed_id", None) == spec.id  # else a subclass of the world that it was made for
+        made = getattr(own, "fixed_id", None) == spec.id  # otherwise it was made for a base class of this world
         _classes[spec.id] = own if made else type(name, (own,), about)
     return _classes[spec.id]
 
 
 def _unfilled(world_id: str) -> WorldEnv:
-    """An environment of a class that was made here, for its state to be put into."""
+    """An empty environment of a class that was made here, for pickle to fill."""
     cls = env_class(world_id)
     return cls.__new__(cls)
 
 
 def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_step", **keywords: Any) -> WorldEnv:
-    """What milkrun.make(..., api="torchrl") returns. TorchRL's calls say when rows are reset, so `autoreset` cannot."""
+    """`milkrun.make(..., api="torchrl")`. TorchRL's calls determine when rows are reset, so `autoreset` has no
+    effect."""
     if autoreset_name(autoreset) == "same_step":
         raise ConfigError("autoreset='same_step': under TorchRL, step_and_maybe_reset begins the next episode")
     if num_envs is not None:

@@ -1,6 +1,6 @@
-"""How a world in torch alone is run: three methods of the author, everything else here.
+"""Runs a world in torch alone: its author defines three methods, everything else is here.
 
-The author's methods see rows with one batch dimension, whatever the caller's batch is. Around them: the action mask
+The author's methods get rows with one batch dimension, whatever the caller's batch is. Around them: the action mask
 with one meaning, the count of steps, the tour, ends, rewards, illegal actions that change nothing, finished rows that
 stay as they are.
 """
@@ -17,7 +17,7 @@ from milkrun.core.errors import ConfigError, ShapeError
 
 
 class Author(Protocol):
-    """What the author of a world in torch gives; the base has defaults of all but the first three."""
+    """The methods of a world in torch; the base has defaults of all but the first three."""
 
     mask_true_means: str
     dense_reward: bool
@@ -36,7 +36,7 @@ class Author(Protocol):
 
 def flat(td: TensorDictBase) -> TensorDict:
     """The same rows with one batch dimension."""
-    return td.reshape(td.batch_size.numel())  # -1 does not say how many where there are none
+    return td.reshape(td.batch_size.numel())  # -1 is ambiguous for empty batches
 
 
 def rows_named(signal: torch.Tensor, batch: torch.Size) -> torch.Tensor:
@@ -61,7 +61,7 @@ def begin(env: Author, instance: TensorDict) -> TensorDict:
     td = env._reset_instance(instance.copy())
     rows, device = len(td), env.device
     no = torch.zeros((rows, 1), dtype=torch.bool, device=device)
-    # A tensor each: in one that three keys share, a change in place of one flag would change all.
+    # Three tensors: in a shared one, an in-place change of one flag would change all.
     td.update({"done": no, "terminated": no.clone(), "truncated": no.clone()})
     td.set("i", torch.zeros((rows, 1), dtype=torch.int64, device=device))
     mask = td.set("action_mask", allowed(env, td))["action_mask"]
@@ -83,17 +83,17 @@ def advance(env: Author, td: TensorDict, action: torch.Tensor | None, dynamic: l
     moves, action = _legal(td["action_mask"], _checked(action, len(td)), live)
     after = td.copy()
     for key in dynamic:
-        after.set(key, before[key].clone())  # the author may write into tensors, but not into the caller's
+        after.set(key, before[key].clone())  # the author's step may write in place, but not into the caller's tensors
     after.set("action", action)
     after = env._step_instance(after)
     for key in dynamic:
         after.set(key, torch.where(_like(moves, before[key]), after[key], before[key]))
-    # The count, the tour, the flags and the mask are written here, whatever the author's step wrote there.
+    # The count, the tour, the flags and the mask overwrite those of the author's step.
     after.set("i", before["i"] + live[:, None])
     if env.records_tour:
         after.set("tour", _recorded(before["tour"], action, moves))
     ended = env._check_done(after).reshape(-1) & live
-    # A row that comes to its end with its last step is terminated, not truncated.
+    # A row that ends with its last allowed step is terminated, not truncated.
     late = (after["i"][:, 0] >= limit(env, td["action_mask"])) & live & ~ended
     after.set("terminated", before["terminated"] | ended[:, None])
     after.set("truncated", before["truncated"] | late[:, None])
@@ -136,16 +136,16 @@ def _checked(action: torch.Tensor | None, rows: int) -> torch.Tensor:
 
 
 def _legal(mask: torch.Tensor, action: torch.Tensor, live: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which rows move, and actions that are in the mask: an illegal one is played as some other and then forgotten."""
+    """Which rows move, and actions within the mask: an illegal one is replaced, and its result is dropped."""
     inside = (action >= 0) & (action < mask.shape[1])
     fine = inside & mask.gather(1, action.clamp(0, mask.shape[1] - 1)[:, None])[:, 0]
-    # argmax gives the first of equal ones, here the first allowed action. It does not take bool.
+    # argmax returns the first maximum, here the first allowed action. It does not support bool.
     return fine & live, torch.where(fine, action, mask.to(torch.int8).argmax(1))
 
 
 def _recorded(tour: torch.Tensor, action: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:
-    # A live row has made fewer steps than the tour has places. Only a row that has ended can be full: for it the index
-    # must be valid too, though nothing is kept of what is written there.
+    # A live row has fewer steps than the tour has places. A row that has ended may be full; its index must be valid
+    # too, though the result is dropped.
     taken = (tour >= 0).sum(1, keepdim=True).clamp(max=tour.shape[1] - 1)
     return torch.where(moves[:, None], tour.scatter(1, taken, action[:, None]), tour)
 

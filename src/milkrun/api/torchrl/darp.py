@@ -15,14 +15,14 @@ from milkrun.core.errors import ShapeError
 
 
 class DARPEnv(WorldEnv):
-    """Dial-a-ride. `preset="published"` plays by deadlines alone, `features=True` shows what policies are fed with;
+    """Dial-a-ride. `preset="published"` plays by deadlines alone, `features=True` shows the features for policies;
     actions may be (*batch,) or (*batch, 1)."""
 
     fixed_id = "milkrun/DARP-v0"
 
     @property
     def penalty_unvisited(self) -> float:
-        """What a node costs that nobody visits."""
+        """The cost of a node that is not visited."""
         return float(self.config.penalty_unvisited)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDict:
@@ -33,7 +33,7 @@ class DARPEnv(WorldEnv):
         return super()._step(tensordict)
 
     def _get_action_mask(self, td: TensorDictBase) -> torch.Tensor:
-        """The actions allowed in the state that stands in `td`, worked out anew, whatever made it."""
+        """The actions allowed in the state of `td`, derived from that state."""
         root, hidden = (
             {name: value.to(CPU) for name, value in part.items() if isinstance(value, torch.Tensor)}
             for part in self._fields(td)
@@ -41,13 +41,13 @@ class DARPEnv(WorldEnv):
         return self._stepper.derive_mask(root, hidden, td.batch_size).to(self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
-        """Minus distance and penalties: of the state in `td` where its rows have ended, else of the actions, by the
-        task, which is slow."""
+        """Minus distance and penalties: of the state in `td` if its rows have ended, else of the actions, by the slower
+        task."""
         root = entries(td)
         if "done" not in root or not root["done"].all():
             return super()._get_reward(td, actions)
         nodes = root["visited"].shape[-1]
-        # What lies behind `n_nodes` is padding, which nobody has to visit.
+        # Nodes behind `n_nodes` are padding, which need no visit.
         true = torch.arange(1, nodes, device=td.device) < root.get("n_nodes", torch.tensor(nodes)).unsqueeze(-1)
         unvisited = (~root["visited"][..., 1:] & true).sum(-1)
         return -(root["total_distance"] + self.penalty_unvisited * unvisited).to(torch.float32)
@@ -66,7 +66,7 @@ class DARPEnv(WorldEnv):
     def _set_up(self, generator: Any, options: dict[str, Any]) -> None:
         super()._set_up(generator, options)
         if self._draws:
-            self.template.draw_instances()  # a law that finds nobody to serve says so here
+            self.template.draw_instances()  # raises here if the law finds no request
 
     @staticmethod
     def _get_next_available_vehicle(

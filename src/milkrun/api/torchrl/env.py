@@ -1,9 +1,9 @@
 """TorchRLEnv: a compiled world as a TorchRL environment, stepped functionally or in place.
 
-Functionally (the default) the environment keeps nothing between calls: all that a step needs is in the TensorDict, so
-any TensorDict can be stepped, cloned, expanded, cut and stacked. In place it owns a World of `batch_size` rows and
-reads the action only. Both run the world's kernels and give the same bits. Worlds compute on the CPU; another device
-is served by plain copies (cuda: untested).
+Functionally (the default) the environment has no state: the TensorDict holds the whole state, so it can be stepped,
+cloned, expanded, sliced and stacked. In place, the environment owns a World of `batch_size` rows and reads the action
+only. Both run the world's kernels and return the same bits. Worlds compute on the CPU; tensors of another device are
+copied (cuda: untested).
 """
 
 from __future__ import annotations
@@ -132,10 +132,10 @@ class TorchRLEnv(RL4COEnvBase):
                 options.setdefault("num_loc", generator.num_loc)
         options = {**spec.kwargs, **options}
         self.config = cls.Config.build(preset, config, **options)
-        # A generator of ours need not be asked, unless a configuration beside it says something else.
+        # A generator of Milkrun need not be called, unless the configuration differs from its own.
         ours = draws_as(generator, cls) and self.config == cls.Config.build(None, laws, **options)
         self._asks = generator is not None and not ours
-        if hasattr(self.config, "record"):  # every step would copy the record of all steps before it
+        if hasattr(self.config, "record"):  # every step would copy the record of all previous steps
             self.config = self.config.replace(record=False)
         self._given_generator = generator
         self._compile()
@@ -146,7 +146,7 @@ class TorchRLEnv(RL4COEnvBase):
             raise ConfigError(f"{self.world_id} does not live in arrays alone: use stepping='inplace'")
 
     def _compile(self) -> None:
-        """What hangs on compiled code, and is made anew in a copy or another process."""
+        """Builds the objects that depend on compiled code, also in a copy or another process."""
         cls = world_spec(self.world_id).load()
         self.template: World = cls.variant(self.config)(
             1, self.config, autoreset="disabled", illegal=self.illegal, threads=self.threads, debug=self._debug
@@ -167,7 +167,7 @@ class TorchRLEnv(RL4COEnvBase):
 
     @property
     def generator(self) -> Any:
-        """The generator given, or one with the laws of this world."""
+        """The given generator, or one with the laws of this world."""
         if self._given_generator is not None:
             return self._given_generator
         spec = world_spec(self.world_id)
@@ -186,7 +186,7 @@ class TorchRLEnv(RL4COEnvBase):
         return super()._next_streams(rows + self.first_row)
 
     def _begin(self, streams: torch.Tensor, batch: torch.Size, instance: TensorDictBase | None) -> TensorDict:
-        # Of no rows nothing is read, and nobody is asked.
+        # An empty batch needs no generator call.
         if self.stepping == "functional" and ((instance is None and self._draws) or not batch.numel()):
             return self._show(self._stepper.begin(streams, batch), batch)
         source = draw(self._given_generator, streams, CPU) if instance is None and self._asks else instance
@@ -194,14 +194,13 @@ class TorchRLEnv(RL4COEnvBase):
         if self.stepping == "inplace":
             self._refuse_other(batch)
             return self._show(self._owned().begin(streams.numpy(), arrays), batch)
-        # Where Python has a say in the instances, a World reads and checks them. Its rows are copied out and it is
-        # dropped.
+        # Instances from Python are read and validated by a temporary World, whose rows are copied.
         shown = self._show(Owner(self._stepper, batch, self.illegal).begin(streams.numpy(), arrays), batch)
         if instance is not None:
             for slot in self._stepper.instance:
-                # The caller's own tensors again: they stay shared, and expanded ones stay as small as they were.
+                # The caller's own tensors: they stay shared, and expanded ones stay small.
                 shown.set(slot.key, as_given(self.reader.find(instance, slot.name), shown.get(slot.key)))
-        if self.device.type == "cpu":  # a part of the reset: else the first step would have to do it
+        if self.device.type == "cpu":  # validates at the reset instead of the first step
             self._stepper.check(*self._fields(shown), batch)
         return self._link(shown)
 
@@ -248,7 +247,7 @@ class TorchRLEnv(RL4COEnvBase):
         return streams
 
     def _current(self, td: TensorDictBase) -> TensorDict:
-        """The rows of `td`, checked field by field."""
+        """The rows of `td`, validated field by field."""
         batch, stepper, parts = td.batch_size, self._stepper, self._fields(td)
         shown: Rows = {}, {}
         for slot in (*stepper.instance, *stepper.carried, *stepper.views, stepper.stream):
@@ -295,7 +294,7 @@ class TorchRLEnv(RL4COEnvBase):
     # -- steps ------------------------------------------------------------------------------------------------
 
     def _find_plain_step(self) -> Callable[[Any], TensorDict | None] | None:
-        """The short way, where a step is what the stepper does and nothing else."""
+        """The fast path, if a step is only a call of the stepper."""
         usual = self.stepping == "functional" and not self.group_map and not self._synonyms
         if not usual or self.device.type != "cpu" or type(self)._step is not TorchRLEnv._step:
             return None
@@ -308,7 +307,7 @@ class TorchRLEnv(RL4COEnvBase):
         return self
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """td with td["next"] set. Tensors given are never written; of a locked td the result is a shallow copy."""
+        """td with td["next"] set. Input tensors are never written; of a locked td the result is a shallow copy."""
         plain_step = self._plain_step
         if plain_step is not None and not self.run_type_checks:
             stepped = plain_step(tensordict)
@@ -323,7 +322,7 @@ class TorchRLEnv(RL4COEnvBase):
             return self._show(self._step_in_place(action, root.get("_step"), batch), batch)
         nested = root.get("hidden")
         hidden = {} if nested is None else entries(nested)
-        if device == CPU or device.type == "cpu":  # the first takes an eighth of the time
+        if device == CPU or device.type == "cpu":  # the first test is eight times as fast
             given = root if groups is None else groups.fields(root)
             fresh, kept = self._stepper.step(given, hidden, batch, action, self._raises)
         else:
@@ -382,7 +381,7 @@ class TorchRLEnv(RL4COEnvBase):
         return (drawn if self.template.mask_lists_all else self._completed(drawn, td)).to(self.device)
 
     def _completed(self, drawn: torch.Tensor, td: TensorDictBase) -> torch.Tensor:
-        """Whole actions from what was drawn of masks that list only how actions begin."""
+        """Complete actions from draws of masks that list only the first part of an action."""
 
         def field(name: str) -> np.ndarray:
             found = self.reader.find(td, name)
@@ -412,28 +411,28 @@ class TorchRLEnv(RL4COEnvBase):
         return self.objective.plan_axes(td, actions)
 
     def _plans(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
-        """Solutions as the task wants them."""
+        """Solutions in the shape of the task."""
         if actions.ndim == self.objective.task.plan_axes:
             return actions
         return self.objective.plans(self._rows_of(td), actions)
 
     def _rows_of(self, td: TensorDictBase) -> Rows:
-        """The rows of `td`, checked, to be played on the CPU."""
+        """The validated rows of `td`, on the CPU."""
         root, hidden = self._fields(self._current(td).cpu())
         return dict(root), dict(hidden)
 
     def get_num_starts(self, td: TensorDictBase) -> int:
-        """How many nodes a solution may start with; the depot is none."""
+        """The number of nodes at which a solution may start, without the depot."""
         return self.objective.num_starts()
 
     def select_start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
-        """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""
+        """The first action of every copy, start-major: that of start s of row b is at s * B + b."""
         return self.objective.start_nodes(td, num_starts)
 
     # -- rows as TensorDicts ----------------------------------------------------------------------------------
 
     def _fields(self, td: TensorDictBase) -> tuple[Tensors, Tensors]:
-        """The fields of the rows in `td` by their names: at the root, under "hidden"."""
+        """The fields of the rows in `td` by name: at the root, under "hidden"."""
         root = entries(td)
         hidden = entries(root["hidden"]) if "hidden" in root else {}
         return root if self._groups is None else self._groups.fields(root), hidden
@@ -460,8 +459,8 @@ class TorchRLEnv(RL4COEnvBase):
     # -- copies, other processes ------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        made_anew = ("template", "_stepper", "_plain_step", "reader", "objective", "_groups", "_owner")
-        state = {key: value for key, value in self.__dict__.items() if key not in made_anew}
+        rebuilt = ("template", "_stepper", "_plain_step", "reader", "objective", "_groups", "_owner")
+        state = {key: value for key, value in self.__dict__.items() if key not in rebuilt}
         return {**state, "_rows": None if self._owner is None else self._owner.save()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -488,7 +487,7 @@ class TorchRLEnv(RL4COEnvBase):
 
 
 def on_cpu(value: Any) -> Any:
-    """The tensor where kernels can read it; what is none, or has no values, as it is, for others to refuse."""
+    """A tensor on the CPU. Other values and meta tensors are returned as they are, for later validation."""
     return value.to(CPU) if isinstance(value, torch.Tensor) and not value.is_meta else value
 
 

@@ -1,4 +1,4 @@
-"""Where the fields of a world stand in a TensorDict: key, dtype and shape, and the place in the kernels' table."""
+"""The fields of a world in a TensorDict: key, dtype and shape, and the place in the kernels' table."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ DTYPES = {
 }
 
 FLAGS = ("terminated", "truncated")
-RESULTS = ("reward", "done")  # what a step gives beside the state
+RESULTS = ("reward", "done")  # outputs of a step besides the state
 COLUMNS = (*FLAGS, *RESULTS)  # (*batch, 1), as TorchRL has them
 
 
 def shown_fields(world: World, features: bool) -> list[Field]:
-    """What stands at the root of a TensorDict: what agents see; where that is features, the raw fields they are made
-    of, and themselves only when asked for."""
+    """The fields at the root of a TensorDict: the observed ones. Of a world with features: the raw fields, and with
+    `features` the features too."""
     made = [f for f in world.observed if f.feature]
     if features and not made:
-        raise ConfigError(f"features=True: {type(world).__name__} has none beside its fields")
+        raise ConfigError(f"features=True: {type(world).__name__} has none besides its fields")
     return [*raw_fields(world.fields, world.sizes), *(made if features else ())] if made else world.observed
 
 
 class Slot:
-    """One field. What no agent may see, or need not, stands under "hidden", and so does the joint mask of a team."""
+    """One field of a TensorDict. Fields that agents do not observe are under "hidden", also the joint mask of a
+    team."""
 
     __slots__ = ("column", "dtype", "field", "name", "root", "shape", "where")
 
@@ -60,7 +61,7 @@ class Slot:
         return self.shape or ((1,) if self.column else ())
 
     def checked(self, tensor: Any, dtype: torch.dtype, shape: torch.Size) -> torch.Tensor:
-        """The tensor, if a kernel can read it as this field."""
+        """The tensor, validated for kernels."""
         if (
             not isinstance(tensor, torch.Tensor)
             or tensor.dtype is not dtype
@@ -73,7 +74,7 @@ class Slot:
         return tensor
 
     def misfit(self, tensor: Any, expected: torch.Size, device: Any = "cpu") -> ShapeError:
-        """The sentence about a tensor that cannot be this field."""
+        """The error for a tensor that cannot be this field."""
         if tensor is None:
             return ShapeError(f"the TensorDict lacks {self.key!r}")
         if not isinstance(tensor, torch.Tensor):

@@ -1,10 +1,9 @@
-"""Functional stepping: rows of tensors in, fresh rows of tensors out, by the world's own kernels.
+"""Functional stepping: the world's kernels read input tensors and write new ones.
 
-A `Stepper` owns no state. It hands the kernel one table of addresses for the source and one for the result, and lets it
-copy a row before stepping it. Instance tensors are shared by source and result, and stay shared when a TensorDict has
-been expanded over whole batch dimensions: the strides then say which instance a row plays. New episodes begin in
-tensors of their own too: `begin` makes whole batches, `restart` some rows of a copy. Several threads may use one
-stepper: what kernels write beside those tensors is a thread's own.
+A `Stepper` has no state. The kernel gets one table of addresses for the source and one for the result, and copies a row
+before stepping it. Instance tensors are shared by source and result, also when a TensorDict was expanded over whole
+batch dimensions: the strides then determine which instance a row plays. Resets make new tensors too: `begin` for whole
+batches, `restart` for some rows of a copy. A stepper is thread-safe: each thread has its own work space.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ CACHED_SPECS = 64  # batch shapes
 
 empty_like = torch.empty_like
 
-Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # what stands at the root, what under "hidden"
+Rows = tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]  # at the root, under "hidden"
 
 
 @kernel
 def any_allowed(w, b, seed, turn):  # type: ignore[no-untyped-def]
-    """An allowed action; the draw depends on the place in the batch, for copies of a row share their stream."""
+    """An allowed action; the draw depends on the place in the batch, since copies of a row share their stream."""
     return pick(w, b, 0, w.action_mask.shape[1], stream(seed, b, turn, SAMPLING), 0)
 
 
@@ -63,12 +62,12 @@ class Stepper:
         self.stream = Slot(replace(world.fields["stream"], low=0), world, shown)
         self.results = [s for s in slots(Role.VIEW) if s.name in RESULTS]
         self.reward, self.done = (next(s for s in self.results if s.name == name) for name in ("reward", "done"))
-        self.views = [s for s in slots(Role.VIEW) if s.field in shown]  # what a reset shows too
+        self.views = [s for s in slots(Role.VIEW) if s.field in shown]  # also in the result of a reset
         self._step_from: Any = getattr(world._launcher, "step_from", None)  # a world on an engine has none
         self._observe = world._launcher.observe if any(s.field.on_demand for s in self.views) else None
         known = (*self.instance, *self.carried, *self.results, *self.views, self.stream)
         seen = {s.name for s in known if s.root}
-        self.synonyms = [(alias, name) for alias, name in world.synonyms.items() if name in seen]  # shown, never read
+        self.synonyms = [(alias, name) for alias, name in world.synonyms.items() if name in seen]  # outputs only
         self._views_remade = "update_views" in kernels_of(type(world)) and self._observe is None
         self._groups = SlotGroups(
             self.instance, self.carried, self.results, self.views, self.stream, self._views_remade
@@ -91,13 +90,13 @@ class Stepper:
     # -- stepping ---------------------------------------------------------------------------------------------
 
     def step(self, root: Tensors, hidden: Tensors, batch: torch.Size, action: Any, raises: bool = False) -> Rows:
-        """The rows one action later, for the root and for "hidden": fresh tensors, and those of the instances. Nothing
-        given is written to."""
+        """The rows after one action, for the root and for "hidden": new tensors, and the instance tensors as they are.
+        Inputs are never written."""
         spec = self._specs.get(batch) or self._spec(batch)
         n = spec.rows
         space, chunks = self._room(n)
         action = checked_action(action, self.action_dtype, spec.action)
-        keep: list[torch.Tensor] = []  # what must live until the kernel has run
+        keep: list[torch.Tensor] = []  # tensors that must live until the kernel has run
         source = self.checks.enter(space.table, root, hidden, spec, keep)
         shared = spec.shared_in(root, hidden)
         known = space.is_validated(shared)
@@ -123,8 +122,8 @@ class Stepper:
         return fresh_root, fresh_hidden
 
     def _outputs(self, table: array[int], spec: BatchSpec) -> Rows:
-        """New tensors for what a step writes, entered in the table. Under inference mode they are normal tensors, too,
-        so that a policy may train on what it collected there."""
+        """New output tensors of a step, entered in the table. They are normal tensors also under inference mode, so
+        that a policy can be trained on them."""
         if torch.is_inference_mode_enabled():
             with torch.inference_mode(False):
                 return self._outputs(table, spec)
@@ -139,8 +138,8 @@ class Stepper:
     def _check_instances(
         self, source: array[int], root: Tensors, hidden: Tensors, spec: BatchSpec, chunks: int
     ) -> None:
-        """Checks instances that no reset of ours has checked: rules between their fields, and that the state of each
-        live row allows an action on its instance."""
+        """Validates instances that no reset here has validated: rules between their fields, and that each live row has
+        an allowed action."""
         if not spec.rows:
             return
         self.world.check_instances(self.checks.instances(root, hidden, spec))
@@ -152,8 +151,8 @@ class Stepper:
             raise BadInstance(f"row {int(np.flatnonzero(shut)[0])}: its state allows no action on this instance")
 
     def check(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> None:
-        """Raises unless these rows can be stepped: tensors as they must be, values within what is declared. A World has
-        validated the rules between the fields of their instances."""
+        """Raises unless these rows can be stepped: validates tensors and declared bounds. The rules between instance
+        fields were validated by a World."""
         spec = self._specs.get(batch) or self._spec(batch)
         space, chunks = self._room(spec.rows)
         keep: list[torch.Tensor] = []
@@ -166,15 +165,15 @@ class Stepper:
         return chunks_for(rows, self.world.parallel_from, self.world.threads)
 
     def _room(self, rows: int) -> tuple[Workspace, int]:
-        """This thread's own memory, enough for so many rows, and into how many pieces they are cut."""
+        """The workspace of this thread, with memory for this many rows, and the number of chunks."""
         space, chunks = self._spaces.own, self._chunks(rows)
         if rows > space.rows or chunks > space.slots:
             space.make_room(rows, chunks)
         return space, chunks
 
     def _enter_views(self, table: array[int], fresh: dict[str, torch.Tensor], root: Tensors, spec: BatchSpec) -> None:
-        """Where views are written that no step writes in every row: a row that does not move (finished, illegal action)
-        keeps what it showed."""
+        """Enters copies of views that a step does not write in every row: a row that does not move (finished, illegal
+        action) keeps its views."""
         for name, dtype, shape, where, slot in spec.views:
             before = root.get(name)
             if before is None or slot.field.on_demand:
@@ -187,18 +186,18 @@ class Stepper:
     def _refuse_illegal(
         self, table: int, action: torch.Tensor, root: Tensors, hidden: Tensors, spec: BatchSpec
     ) -> None:
-        """Names the first illegal action; its row is shown to the template for the reason."""
+        """Raises for the first illegal action; its row is copied to the template, which gives the reason."""
         n = spec.rows
         first = self.world._launcher.first_illegal((table, spec.order_address, action.data_ptr(), 0), n)
         if first is None:
             return
-        said = action.reshape(n, *spec.action[len(spec.batch) :])[first].tolist()
-        with self._lock:  # there is one template
+        value_of_action = action.reshape(n, *spec.action[len(spec.batch) :])[first].tolist()
+        with self._lock:  # threads share one template
             for name, _, shape, _, slot in (*spec.instance, *spec.root, *spec.hidden):
                 value = (root if slot.root else hidden)[name].reshape(n, *shape[len(spec.batch) :])[first]
                 getattr(self.world, name)[0] = value.reshape(slot.shape).numpy(force=True)
-            why = self.world.why_illegal(0, said)
-        raise IllegalAction(f"row {first}: action {said}: {why}")
+            why = self.world.why_illegal(0, value_of_action)
+        raise IllegalAction(f"row {first}: action {value_of_action}: {why}")
 
     # -- masks ------------------------------------------------------------------------------------------------
 
@@ -222,12 +221,11 @@ class Stepper:
         return out
 
     def derive_mask(self, root: Tensors, hidden: Tensors, batch: torch.Size) -> torch.Tensor:
-        """The masks (*batch, n) that the kernel `derive_mask` writes for the live ones of these rows; nothing given is
-        written to."""
+        """The masks (*batch, n) of these rows, for live ones by the kernel `derive_mask`. Inputs are never written."""
         spec = self._specs.get(batch) or self._spec(batch)
         keep: list[torch.Tensor] = []
         space, chunks = self._room(spec.rows)
-        # The mask given need not be sound.
+        # The given mask may be invalid.
         open_mask = torch.ones((*batch, self._mask_width), dtype=torch.bool)
         table = self.checks.enter(space.table, {**root, "action_mask": open_mask}, hidden, spec, keep)
         self.checks.values(table, self.checks.of_all, root, hidden, spec)
@@ -242,8 +240,8 @@ class Stepper:
         spec: BatchSpec,
         chunks: int,
     ) -> tuple[torch.Tensor, np.ndarray]:
-        """Masks by the kernel `derive_mask` for the rows of a table, which is changed, and which rows are live; the
-        others have the mask given, or none allowed."""
+        """Masks by the kernel `derive_mask` for the live rows of a table, and which rows are live; changes the table.
+        Other rows have the given mask, or no allowed action."""
         mask = torch.zeros((*spec.batch, self._mask_width), dtype=torch.bool) if given is None else _copied(given)
         table[self._mask_place] = mask.data_ptr()
         live = self.checks.live(root, hidden, spec)
@@ -255,16 +253,16 @@ class Stepper:
     # -- beginning --------------------------------------------------------------------------------------------
 
     def begin(self, stream: torch.Tensor, batch: torch.Size) -> Rows:
-        """New episodes of a whole batch with these keys (rows, 3): instances drawn, state at its start."""
+        """Begins episodes of a whole batch with these keys (rows, 3)."""
         spec = self._specs.get(batch) or self._spec(batch)
         made = {name: torch.zeros(shape, dtype=dtype) for name, dtype, shape, _, _ in spec.begun}
         return self._begin(made, stream.reshape(spec.stream), spec, spec.order[: spec.rows], validated=True)
 
     def restart(self, root: Tensors, hidden: Tensors, batch: torch.Size, rows: torch.Tensor) -> Rows:
-        """The batch with the next episode begun in these rows: all tensors are new, all other rows keep their bits."""
+        """The batch with the next episode begun in these rows: all tensors are new, other rows are equal to the bit."""
         spec = self._specs.get(batch) or self._spec(batch)
-        # Views are no part of the state. A caller may leave them out where they are made anew: where every row begins,
-        # or on demand, by a kernel that needs rows that have been checked.
+        # Views are no part of the state. They may be absent where they are computed again: if every row begins, or on
+        # demand, by a kernel that needs validated rows.
         begins_all = len(rows) == spec.rows
         lacks_views = not begins_all and any(s.name not in root for s in self.views if s.field.on_demand)
         if lacks_views:
@@ -277,7 +275,7 @@ class Stepper:
             made[name] = _copied(slot.checked(tensor, dtype, shape))
         stream = _copied(self.stream.checked(hidden.get("stream"), torch.int64, spec.stream))
         validated = self._spaces.own.is_validated(spec.shared_in(root, hidden))
-        # A copy in order, so that the reshape is a view of it and the sum is written into the tensor itself.
+        # A contiguous copy, so that the reshape is a view and the sum is written into the tensor.
         stream.numpy().reshape(-1, 3)[rows.numpy(), 2] += 1
         return self._begin(made, stream, spec, rows, validated or begins_all, lacks_views)
 
@@ -290,13 +288,13 @@ class Stepper:
         validated: bool,
         lacks_views: bool = False,
     ) -> Rows:
-        """Runs the kernels that draw an instance and set the state to its start. `validated`: the rows that go on play
-        validated instances, if there are any. `lacks_views`: these rows need their views computed, too."""
+        """Runs the kernels that draw an instance and set the state to its start. `validated`: the other rows play
+        validated instances. `lacks_views`: the other rows need their views computed too."""
         space, chunks = self._room(spec.rows)
         chunks = min(chunks, max(len(rows), 1))
         table = space.table[:]
         table[0] = table[1] = spec.rows
-        # The kernel that begins an episode sets the reward to 0. A reset shows none, so it only needs a place.
+        # The kernel sets the reward to 0. A reset returns no reward, so its memory is temporary.
         results = [(torch.empty(w.shape, dtype=w.dtype), w.where) for w in spec.results]
         for tensor, where in results:
             table[where] = tensor.data_ptr()
@@ -319,7 +317,7 @@ class Stepper:
             space.note_validated(spec.shared_in(fresh_root, fresh_hidden))
         return fresh_root, fresh_hidden
 
-    # -- what is worked out once ------------------------------------------------------------------------------
+    # -- cached specs -----------------------------------------------------------------------------------------
 
     def _spec(self, batch: torch.Size) -> BatchSpec:
         with self._lock:  # several threads may step at once
@@ -332,14 +330,14 @@ class Stepper:
         return spec
 
     def _grow(self, n: int) -> None:
-        """Makes the numbers of rows and instances long enough. Specs made before keep theirs."""
+        """Grows the row and instance numbers. Existing specs keep theirs."""
         n = max(n, 64, 2 * len(self._rows))
         self._rows = torch.arange(n, dtype=torch.int64)
         self._own = torch.arange(n, dtype=torch.int32)
 
 
 def _copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in order, in memory of their own."""
+    """A contiguous copy."""
     if tensor.requires_grad or not tensor.is_contiguous():
         return tensor.detach().clone(memory_format=torch.contiguous_format)
     return tensor.clone()

@@ -1,7 +1,7 @@
-"""The generators of the routing family as makers of TensorDicts on a device, and how environments ask any generator.
+"""The generators of the routing family with TensorDicts as results, and calls of any generator by environments.
 
-They are the numpy generators of `milkrun.routing.generators` with the same laws, options and addresses (instance i of
-seed s). The CVRP's are laid out as RL4CO's are: `demand` is a share of the vehicle, `capacity` (B, 1) its units.
+They are the numpy generators of `milkrun.routing.generators`, with the same laws, options and keys (instance i of seed
+s). The CVRP has RL4CO's layout: `demand` is a share of the vehicle, `capacity` (B, 1) its units.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milkrun.routing.generators.base import batch_shape
 
 
 def as_device(device: Any) -> torch.device:
-    """A device that is there; None is the CPU."""
+    """An available device; None is the CPU."""
     try:
         found = torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as e:
@@ -32,7 +32,7 @@ def as_device(device: Any) -> torch.device:
 
 
 class TensorGenerator(core.Generator):
-    """What all of them share; goes before a numpy generator among the bases."""
+    """The common base; it precedes a numpy generator among the bases."""
 
     def __init__(self, *, seed: int = 0, device: Any = "cpu", **config: Any) -> None:
         super().__init__(seed=seed, **config)
@@ -41,8 +41,8 @@ class TensorGenerator(core.Generator):
     def generate(
         self, batch_size: int | Iterable[int], *, seed: int | None = None, first: int = 0, episode: int = 0
     ) -> TensorDict:
-        """A batch of instances, or one alone if the batch size is empty. Without `seed` the generator walks on, so
-        repeated calls give fresh ones."""
+        """A batch of instances, or a single one if the batch size is empty. Without `seed`, successive calls continue
+        in the sequence of instances."""
         batch = batch_shape(batch_size)
         arrays = super().generate(batch, seed=seed, first=first, episode=episode)
         tensors = {name: torch.from_numpy(array) for name, array in self._lay_out(arrays).items()}
@@ -55,7 +55,7 @@ class TensorGenerator(core.Generator):
 
 
 class TSPGenerator(TensorGenerator, core.TSPGenerator):
-    """`locs` (B, n, 2); node 0 is where the tour starts."""
+    """`locs` (B, n, 2); the tour starts at node 0."""
 
 
 class CVRPGenerator(TensorGenerator, core.CVRPGenerator):
@@ -91,7 +91,7 @@ class DARPGenerator(TensorGenerator, core.DARPGenerator):
 
 
 def tensor_class(numpy_class: type) -> type[TensorGenerator]:
-    """The maker of TensorDicts with the laws of a numpy generator: one of those above, or one made here."""
+    """The TensorDict version of a numpy generator: one of those above, or a new class."""
     if numpy_class not in _classes:
         _classes[numpy_class] = type(numpy_class.__name__, (TensorGenerator, numpy_class), {"__module__": __name__})
     return _classes[numpy_class]
@@ -101,7 +101,7 @@ _classes: dict[type, type[TensorGenerator]] = {c.__bases__[1]: c for c in Tensor
 
 
 GENERATOR_REGISTRY = ByWorld("generator", lambda spec: spec.problem, lambda w: tensor_class(refer(w, "generator")))
-"""The same names as those of the numpy generators."""
+"""Generators by the same names as the numpy ones."""
 
 
 def get_generator(name: str, **options: Any) -> TensorGenerator:
@@ -113,22 +113,22 @@ def get_generator(name: str, **options: Any) -> TensorGenerator:
 
 
 def is_addressable(generator: Any) -> bool:
-    """Ours: asked for the instance of a key (seed, row, episode), not for any."""
+    """Whether the generator can draw the instance of a given key (seed, row, episode), as Milkrun's generators do."""
     return isinstance(generator, core.Generator)
 
 
 def draws_as(generator: Any, world: type) -> bool:
-    """Ours, for this world, and no hook is overridden: the world's own kernel draws the same instances."""
+    """Whether the world's own kernel draws the same instances: it is Milkrun's generator with no hook overridden."""
     if not is_addressable(generator) or generator._world is not world:
         return False
     ours = {core.Generator, *core.GENERATOR_REGISTRY.values()}
     hooks = ("_generate_locations", "_generate_depot", "_draw")
-    # The first class of the order of resolution that has a hook is the one whose hook is called.
+    # The hook of the first class in the method resolution order is called.
     return all(next(c for c in type(generator).__mro__ if hook in vars(c)) in ours for hook in hooks)
 
 
 def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorDict:
-    """As many instances as there are keys (rows, 3): of these keys if it knows keys, else the next ones it makes."""
+    """One instance for each key (rows, 3): of these keys if the generator is addressable, else the next ones."""
     count = len(streams)
     if is_addressable(generator):
         pieces = [
@@ -151,7 +151,7 @@ def draw(generator: Any, streams: torch.Tensor, device: torch.device) -> TensorD
 
 
 def _runs(keys: list[list[int]]) -> list[tuple[int, int, int, int]]:
-    """(seed, first row, episode, length) of the stretches in which only the row goes up, by one."""
+    """(seed, first row, episode, length) of the runs in which only the row increases, by one."""
     runs: list[tuple[int, int, int, int]] = []
     for seed, row, episode in keys:
         if runs:

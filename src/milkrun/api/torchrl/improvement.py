@@ -1,7 +1,7 @@
 """ImprovementEnvBase: worlds in torch alone whose state is a whole solution, changed move by move.
 
-The author says where the search starts, what a move does and what a solution costs; the best solution so far, rewards,
-masks, specs and the step limit are here. Rows run to `max_steps` and are then truncated: a search ends nowhere else.
+The author defines the initial solution, the moves and the cost; the best solution so far, rewards, masks, specs and the
+step limit are here. Rows are truncated at `max_steps`; a search has no other end.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class ImprovementEnvBase(RL4COEnvBase):
     dense_reward = True
     records_tour = False
     max_steps: int | None = 200
-    num_actions: int | None = None  # how many moves there are, where all are always allowed
+    num_actions: int | None = None  # the number of moves, if all are always allowed
     reward_mode: str = "best"
 
-    # -- the contract: what the author gives ------------------------------------------------------------------
+    # -- the contract: methods of the author ------------------------------------------------------------------
 
     def _get_initial_solution(self, td: TensorDict) -> torch.Tensor:
-        """Where the search starts, (B, N) int64, for instances with td.batch_size = (B,)."""
+        """The initial solutions, (B, N) int64, for instances with td.batch_size = (B,)."""
         raise NotImplementedError(f"{type(self).__name__} must give _get_initial_solution(td)")
 
     def _apply(self, td: TensorDict, action: torch.Tensor) -> torch.Tensor:
@@ -42,11 +42,11 @@ class ImprovementEnvBase(RL4COEnvBase):
         raise NotImplementedError(f"{type(self).__name__} must give _apply(td, action)")
 
     def _cost(self, td: TensorDict, solution: torch.Tensor) -> torch.Tensor:
-        """What solutions (B, N) cost, (B,): less is better."""
+        """The cost (B,) of solutions (B, N), to be minimised."""
         raise NotImplementedError(f"{type(self).__name__} must give _cost(td, solution)")
 
     def _get_action_mask(self, td: TensorDict) -> torch.Tensor:
-        """The moves allowed, (B, num_actions): all of them unless a subclass says otherwise."""
+        """The allowed moves, (B, num_actions); all by default."""
         if self.num_actions is None:
             raise ConfigError(f"{type(self).__name__} must give `num_actions` or _get_action_mask(td)")
         allowed = self.mask_true_means == "allowed"
@@ -63,9 +63,9 @@ class ImprovementEnvBase(RL4COEnvBase):
         return self._found(td, "best_solution")
 
     def step_to_solution(self, td: TensorDictBase, solution: torch.Tensor) -> TensorDict:
-        """What a step would show that leads to these solutions, (*batch, N), whatever the move; counts as none.
+        """The result of a step to these solutions, (*batch, N), by any move; the step is not counted.
 
-        Rows that have ended stay.
+        Rows that have ended do not change.
         """
         rows = contract.flat(self._current(td))
         given = solution.reshape(-1, solution.shape[-1]) if solution.ndim else solution
@@ -103,7 +103,7 @@ class ImprovementEnvBase(RL4COEnvBase):
         return torch.zeros(len(td), dtype=torch.bool, device=self.device)
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
-        """Of the step just made; of whole searches (B, T) what playing them from the solutions in `td` pays."""
+        """The reward of the last step; of whole searches (B, T), the sum of rewards from the solutions in `td`."""
         if actions.ndim == 1:
             return td["_gain"]
         total = torch.zeros(len(td), device=self.device)
@@ -115,7 +115,7 @@ class ImprovementEnvBase(RL4COEnvBase):
     # -- inside -----------------------------------------------------------------------------------------------
 
     def _moved(self, td: TensorDict, solution: torch.Tensor) -> TensorDict:
-        """`td` at another solution, with what getting there gained."""
+        """`td` with another solution, and its gain."""
         cost, current, best = self._priced(td, solution), td["cost_current"], td["cost_best"]
         better = cost < best
         gained = torch.where(better, best - cost, 0.0) if self.reward_mode == "best" else current - cost

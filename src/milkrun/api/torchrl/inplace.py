@@ -44,7 +44,7 @@ class Owner:
         self._has_foreign = any(slot.field.strided for slot in shown)
 
     def begin(self, streams: np.ndarray, instance: Mapping[str, Any] | None) -> Rows:
-        """New episodes in all rows, with these keys."""
+        """Begins episodes in all rows, with these keys."""
         self._episode = {}
         self.world.begin_episodes(streams, None, instance)
         self._begun = True
@@ -59,27 +59,27 @@ class Owner:
         return keys
 
     def restart(self, rows: np.ndarray, instance: Mapping[str, Any] | None = None) -> Rows:
-        """The next episode of these rows, on new instances, drawn where none are given."""
+        """Begins the next episode of these rows, on given or newly drawn instances."""
         keys = self.next_keys(rows)
         self._episode = {}
         self.world.begin_episodes(keys, rows, instance, redraw=True)
         return self.show()
 
     def load_rows(self, root: Tensors, hidden: Tensors, instance: Mapping[str, Any]) -> None:
-        """Takes over rows from a TensorDict that has been validated."""
+        """Loads rows from a TensorDict that has been validated."""
         fields: dict[str, np.ndarray] = {}
         for slot in (*self.stepper.instance, *self.stepper.carried, self.stepper.stream):
             shape = getattr(self.world, slot.name).shape
             fields[slot.name] = (root if slot.root else hidden)[slot.name].reshape(shape).numpy(force=True)
         fields["done"] = fields["terminated"] | fields["truncated"]
         self._episode = {}
-        self._begun = False  # until both calls are through
+        self._begun = False  # until both calls are done
         self.world.reset(instance=instance)
         self.world.write_rows(fields, np.arange(self.world.num_envs))
         self._begun = True
 
     def step(self, action: np.ndarray, wanted: np.ndarray | None) -> Rows:
-        """One action later in the rows that are wanted and have not ended; the others stay, their reward is 0."""
+        """Steps the wanted rows that have not ended; the others do not change, and their reward is 0."""
         self._require_begun()
         world = self.world
         if wanted is None and not world.done.any():
@@ -97,17 +97,17 @@ class Owner:
         return root, hidden
 
     def save(self) -> dict[str, np.ndarray] | None:
-        """All that the rows are, to go on from in another process."""
+        """The state of the rows, to be loaded in another process; None before the first reset."""
         return self.world.state_dict() if self._begun else None
 
     def load(self, saved: dict[str, np.ndarray]) -> None:
-        """Goes on from what `save` gave."""
+        """Loads the result of `save`."""
         self._episode = {}
         self.world.load_state_dict(saved)
         self._begun = True
 
     def show(self) -> Rows:
-        """What the rows are now."""
+        """The rows as tensors."""
         self.world.observe()
         if self.copy or self._has_foreign:
             return self._rows()

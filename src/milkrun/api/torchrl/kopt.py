@@ -30,9 +30,9 @@ class TSPkoptEnv(WorldEnv):
         return self._tours(td, "best_tour")
 
     def step_to_solution(self, td: TensorDictBase, solution: torch.Tensor) -> TensorDict:
-        """What a step would show that leads to these tours, (*batch, n), whatever the move; counts as none.
+        """The result of a step to these tours, (*batch, n), by any move; the step is not counted.
 
-        A tour is turned so that node 0 is first; padding nodes stay behind the others. Rows that have ended stay.
+        Tours are rotated so that node 0 is first, before the padding. Rows that have ended do not change.
         """
         whole = self._current(td)
         solution = checked_action(on_cpu(solution), torch.int64, whole["tour"].shape, "solution")
@@ -60,7 +60,7 @@ class TSPkoptEnv(WorldEnv):
         return self._link(after.reshape(td.batch_size))
 
     def _get_reward(self, td: TensorDict, actions: torch.Tensor) -> torch.Tensor:
-        """What these moves, played from the tours in `td`, take off the cost, by the task; (B,)."""
+        """The decrease (B,) of the cost by these moves from the tours in `td`, computed by the task."""
         *_, after = self.objective.replayed(self._rows_of(td), actions)
         field = "best_tour" if self.config.reward_mode == "best" else "tour"
         return self._lengths(td, td[field]) - self._lengths(td, after[field].to(self.device))
@@ -77,20 +77,19 @@ class TSPkoptEnv(WorldEnv):
         """Tours with node 0 first and their padding in order behind."""
         width = torch.arange(tour.shape[1], device=tour.device)
         n = n_nodes.reshape(-1, 1).to(torch.int64)
-        # With each padding node at its own place, a tour through nodes 0..n-1 sorts to 0, 1, 2, ... and nothing else
-        # does.
+        # With each padding node at its own index, exactly the tours through nodes 0..n-1 sort to 0, 1, 2, ...
         wrong = (torch.where(width < n, tour, width).sort(1).values != width).any(1)
         if bool(wrong.any()):
             b = int(wrong.nonzero()[0])
             raise BadSolution(f"row {b}: the first {int(n[b])} entries are no tour through nodes 0..{int(n[b]) - 1}")
         start = (torch.where(width < n, tour, -1) == 0).to(torch.int8).argmax(1, keepdim=True)
-        # `% n` keeps the index among the real places also for the padding, where the result is not used.
+        # `% n` keeps the index valid also for the padding, where the result is not used.
         return torch.where(width < n, tour.gather(1, (start + width) % n), width)
 
     def _paths(self, td: TensorDict) -> torch.Tensor:
         """The mask over pairs of nodes: paths of 2..n-2 nodes, from one forward to the other."""
         pos, n = td["pos"].to(torch.int64), td["n_nodes"].reshape(-1, 1, 1).to(torch.int64)
-        # How many nodes the path has that goes forward from the node of the row to that of the column, both counted.
+        # The number of nodes of the forward path from the row's node to the column's, both included.
         nodes = (pos[:, None, :] - pos[:, :, None]) % n + 1
         real = torch.arange(pos.shape[1], device=pos.device) < n[:, 0]
         return ((nodes >= 2) & (nodes <= n - 2) & real[:, None, :] & real[:, :, None]).flatten(1)

@@ -1,7 +1,7 @@
-"""The two mixins of the base: what a batch size may be, and what every environment does with a TensorDict.
+"""The two mixins of the base: batch sizes, and the common operations on TensorDicts.
 
 Resets follow one table: new instances, the instances in a TensorDict, its state, or the rows that its `_reset` names.
-The pieces that are the same for compiled worlds and worlds in torch alone are here.
+The parts that compiled worlds and worlds in torch alone share are here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milkrun.core.errors import ConfigError, ResetNeeded, ShapeError
 if TYPE_CHECKING:
     from torchrl.envs import EnvBase as Host
 else:
-    Host = object  # the mixins stand before EnvBase and use what it has
+    Host = object  # the mixins precede EnvBase and use its attributes
 
 SAMPLER = 0x5EED  # keeps the sampler's stream apart from anything else keyed by the same seed
 
@@ -36,10 +36,10 @@ def as_size(batch_size: int | Iterable[int] | None) -> torch.Size:
 
 
 class BatchMixin(Host):
-    """`batch_size` takes what people write and gives a torch.Size; setting it rebuilds the specs."""
+    """`batch_size` accepts integers and lists and returns a torch.Size; setting it rebuilds the specs."""
 
     batch_locked = False
-    _specimen: TensorDict | None = None  # rows of a world in torch alone, from which its specs are read
+    _specimen: TensorDict | None = None  # rows of a world in torch alone, for its specs
     _has_specs = False
     _batch = torch.Size([])
 
@@ -61,7 +61,7 @@ class OpsMixin(Host):
         """Builds all specs: from the declared fields, or for a world in torch alone from the tensors of `td`."""
         locked = self.is_spec_locked
         self.set_spec_lock_(False)
-        for whole in (self.output_spec, self.input_spec):  # their shape cannot change while anything is in them
+        for whole in (self.output_spec, self.input_spec):  # only an empty spec can change its shape
             for key in list(whole.keys()):
                 del whole[key]
             whole.shape = self.batch_size
@@ -92,11 +92,11 @@ class OpsMixin(Host):
         """The rows of `td` n times, (n, *batch), each copy with random streams of its own; instances stay shared."""
         forked = td.expand(check_count("n", n, 1), *td.batch_size)
         stream = forked.get(("hidden", "stream"), None)
-        if stream is None:  # a world in torch alone has none
+        if stream is None:  # worlds in torch alone have none
             return forked
         if forked.is_locked:  # a TensorDict expanded from a locked one is locked, too
             forked = forked.copy()
-        # The expanded one has a single memory for all copies.
+        # In the expanded one all copies share memory.
         stream = stream.clone()
         seeds = self._sampler.integers(0, 2**63, size=tuple(stream.shape[:-1]), dtype=np.int64)
         stream[..., 0] = torch.from_numpy(seeds).to(stream.device)
@@ -110,7 +110,7 @@ class OpsMixin(Host):
         return td.batch_size
 
     def _merge(self, td: TensorDictBase, fresh: TensorDict, reads: bool) -> TensorDictBase:
-        """`td` with what the reset shows; what else it holds stays, in rows that a partial reset began anew as 0."""
+        """`td` with the result of a reset; its other entries stay, with 0 in rows that a partial reset has begun."""
         root, shown = entries(td), entries(fresh)
         signal = root.get("_reset")
         gave = signal is None and reads and self._holds_instance(td)
@@ -136,11 +136,11 @@ class OpsMixin(Host):
         root.update(entries(self.reset(td, select_reset_only=True)))
 
     def _begin_some(self, td: TensorDictBase, rows: torch.Tensor) -> TensorDict:
-        """The batch with new episodes in these rows. Of a td that says only which rows, the others may be any."""
+        """The batch with new episodes in these rows. If td only names rows, the others are arbitrary."""
         batch = td.batch_size
         if any(key in entries(td) for key in self._own_keys):
             return self._restart(td, rows) if len(rows) else self._current(td)
-        # Something has to be shown even where no row is named: the same new episode in every row.
+        # A result is needed even if no row is named: the same new episode in every row.
         rows = rows if len(rows) else torch.arange(min(batch.numel(), 1))
         begun = self._begin(self._next_streams(rows), torch.Size([len(rows)]), None)
         source = torch.zeros(batch.numel(), dtype=torch.int64)
@@ -148,7 +148,7 @@ class OpsMixin(Host):
         return self._link(begun[source].reshape(batch))
 
     def _link(self, td: TensorDict) -> TensorDict:
-        """`td` with the same tensor under every name of a field, where its world has several names for one."""
+        """`td` with the same tensor under all names of a field, if its world has several."""
         return td
 
     def _continue(self, td: TensorDictBase | None, batch: torch.Size) -> TensorDict:
@@ -168,7 +168,8 @@ class OpsMixin(Host):
         return streams
 
     def _step_some(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Steps the rows that `_step` names; the others stay, with reward 0. (TorchRL's own way fails on a batch.)"""
+        """Steps the rows that `_step` names; the others do not change and have reward 0. (TorchRL's own fails on a
+        batch.)"""
         out = tensordict.copy()
         rows = contract.rows_named(out.pop("_step"), out.batch_size)
         whole = contract.flat(self._current(out)).clone()
@@ -187,7 +188,7 @@ class OpsMixin(Host):
 
 
 def with_others(shown: Any, before: Any, begun: torch.Tensor | None) -> Any:
-    """A part of a TensorDict (a group) with what else stood in it, in rows that have begun anew as 0."""
+    """A part of a TensorDict (a group) with its previous other entries, with 0 in rows that have begun."""
     if not isinstance(shown, TensorDictBase) or not isinstance(before, TensorDictBase):
         return shown
     other = {key: value for key, value in entries(before).items() if key not in entries(shown)}

@@ -1,4 +1,4 @@
-"""What whole solutions are worth, by the world's independent task, and the nodes at which they may start."""
+"""The value of whole solutions, by the world's independent task, and the nodes at which they may start."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from milkrun.core.references import refer
 
 
 class Objective:
-    """Prices and checks of solutions of one world; TensorDicts have one batch dimension."""
+    """Computes and validates solutions of one world; TensorDicts have one batch dimension."""
 
     def __init__(self, stepper: Stepper, reader: InstanceReader) -> None:
         self._stepper = stepper
@@ -24,7 +24,7 @@ class Objective:
 
     @property
     def task(self) -> Any:
-        """What prices and checks solutions, written apart from the kernels."""
+        """The independent checker, which shares no code with the kernels."""
         if not self._world.task:
             raise ConfigError(f"{type(self._world).__name__} has no task that prices solutions")
         return refer(self._world, "task")
@@ -36,7 +36,7 @@ class Objective:
         return cost
 
     def reward(self, td: TensorDict, plans: torch.Tensor) -> torch.Tensor:
-        """Minus the cost, weighed as this world weighs; a solution that breaks a rule of its problem is worth -inf."""
+        """Minus the cost, with the weights of this world; -inf for a solution that breaks a rule of its problem."""
         weights = self._world.task_weights(self._world.config)
         return -self.costs(td, plans, weights, on_violation="inf").to(plans.device, torch.float32)
 
@@ -51,13 +51,13 @@ class Objective:
     # -- solutions of many days -------------------------------------------------------------------------------
 
     def plan_axes(self, td: TensorDictBase, actions: torch.Tensor) -> int:
-        """How many axes the solution of a row has: 1, or 2 where it is given by days."""
+        """The number of axes of a row's solution: 1, or 2 if it is given by days."""
         by_day = actions.ndim == td.batch_dims + 2 and bool(self._world.task) and self.task.plan_axes == 3
         return 2 if by_day else 1
 
     def plans(self, rows: Rows, actions: torch.Tensor) -> torch.Tensor:
-        """Solutions as the task wants them. One of many days may come as the actions of an episode one after another:
-        then it is played from these rows, which must be as a reset gave them, to see on which day each action falls."""
+        """Solutions in the shape of the task. A solution of many days may be the sequence of an episode's actions: it
+        is replayed from these rows, which must come from a reset, to find the day of each action."""
         if actions.ndim == self.task.plan_axes:
             return actions
         if (steps := rows[0].get("i")) is None or steps.any():
@@ -70,7 +70,7 @@ class Objective:
         taken = torch.zeros(plans.shape[:2], dtype=torch.int64)
         row = torch.arange(count)
         for k, before in enumerate(self.replayed(rows, actions)):
-            # The last of them is what comes after all actions.
+            # The last item is the state after all actions.
             if k == width:
                 break
             live = ~before["done"].reshape(-1)
@@ -80,7 +80,7 @@ class Objective:
         return plans.to(actions.device)
 
     def replayed(self, rows: Rows, actions: torch.Tensor) -> Iterator[dict[str, torch.Tensor]]:
-        """The fields at the root before each of these actions (B, T), and at last after all of them."""
+        """The fields at the root before each of these actions (B, T), and after the last one."""
         root, hidden = rows
         batch = torch.Size([len(actions)])
         for column in actions.cpu().unbind(1):
@@ -92,18 +92,18 @@ class Objective:
     # -- start nodes ------------------------------------------------------------------------------------------
 
     def num_starts(self) -> int:
-        """How many nodes a solution may start with; the depot is none."""
-        first = self._first_start()  # refuses a world without nodes
+        """The number of nodes at which a solution may start, without the depot."""
+        first = self._first_start()  # raises for a world without nodes
         return self._world.sizes["N"] - first
 
     def start_nodes(self, td: TensorDictBase, num_starts: int) -> torch.Tensor:
-        """The first action of every copy, start-major: that of start s of row b stands at s * B + b."""
+        """The first action of every copy, start-major: that of start s of row b is at s * B + b."""
         first, nodes = self._first_start(), self._reader.find(td, "n_nodes")
         if nodes is None:
             raise ShapeError("the TensorDict lacks 'n_nodes'")
         nodes = nodes.reshape(-1).to(torch.int64)
         starts = torch.arange(num_starts, device=nodes.device)[:, None]
-        # An instance with fewer nodes than starts begins again with its first node.
+        # An instance with fewer nodes than starts repeats them.
         return (first + starts % (nodes - first)).reshape(-1)
 
     def _first_start(self) -> int:

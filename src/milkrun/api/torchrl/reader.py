@@ -1,7 +1,7 @@
-"""Instances in a TensorDict: where they stand, in which layout they came, and as the arrays that a World takes.
+"""Reads instances from a TensorDict: their keys, their layout, and the arrays for a World.
 
-A world's fields may stand at the root or, where no agent may see them, under "hidden"; other layouts (the depot apart,
-RL4CO's shares of a vehicle, other names of a field) are known by their keys and turned into fields by the world itself.
+Fields are at the root or, if agents do not observe them, under "hidden". Other layouts (a separate depot, RL4CO's
+shares of a vehicle, other names of a field) are recognised by their keys; the world converts them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ LAYOUT_KEYS = {
     "start_time": ("time_windows",),
     "end_time": ("time_windows",),
 }
-"""Keys beside the fields of a world in which an instance may come, and the fields that speak for them: a world without
-these does not know the key, and where one of them is there the key says nothing. (An infinite `capacity` comes with the
-prizes of a truck without limit.)"""
+"""Keys of other layouts, and the fields that they replace: a world without these fields does not know the key, and if
+one of them is present the key is ignored. (An infinite `capacity` comes with the prizes of an unlimited truck.)"""
 
 
 class InstanceReader:
@@ -62,18 +61,18 @@ class InstanceReader:
         return any(self.find(td, key) is not None for key in (*self.names, *self._keys))
 
     def layout(self, td: TensorDictBase) -> list[str]:
-        """The keys of another layout in which the instance comes; none where all fields are there."""
+        """The keys of another layout in `td`; none if all fields are present."""
         if all(self.find(td, name) is not None for name in self.names) and not self._lacks_depot(td):
             return []
         return [key for key in self._keys if key in entries(td)]
 
     def _lacks_depot(self, td: TensorDictBase) -> bool:
-        """The places are those of the other nodes, the depot stands apart."""
+        """Whether `locs` has no depot, which is a separate entry."""
         root = entries(td)
         return "depot" in root and "locs" in root and root["locs"].shape[-2] + 1 == self._nodes
 
     def tensors(self, td: TensorDictBase) -> dict[str, torch.Tensor]:
-        """The instance as it stands in `td`."""
+        """The instance in `td`, in its own layout."""
         found = {name: self.find(td, name) for name in self.names}
         for key in self.layout(td):
             if all(found.get(name) is None for name in LAYOUT_KEYS[key]):
@@ -81,7 +80,7 @@ class InstanceReader:
         return {key: value for key, value in found.items() if value is not None}
 
     def arrays(self, td: TensorDictBase) -> dict[str, np.ndarray]:
-        """The instance with one row axis; a scalar field loses the last of (*batch, 1)."""
+        """The instance with one row axis; the last axis of (*batch, 1) is removed from scalar fields."""
         rows, arrays = td.batch_size.numel(), {}
         if self.find(td, "instance_row") is not None:
             raise ShapeError(
@@ -97,7 +96,7 @@ class InstanceReader:
 
 
 def as_given(given: torch.Tensor | None, copied: torch.Tensor) -> torch.Tensor:
-    """The tensor given, where it is what the world made of it and lies in order, expanded batches allowed."""
+    """The given tensor, if the world did not convert it and it is contiguous up to expanded batch dimensions."""
     if given is None or given.dtype is not copied.dtype or given.shape != copied.shape or given.device != copied.device:
         return copied
     index: Any = tuple(

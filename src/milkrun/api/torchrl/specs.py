@@ -1,8 +1,8 @@
-"""Fields as TorchRL specs: the contract's table for TorchRL, and specs read off a TensorDict for worlds in torch alone.
+"""Fields as TorchRL specs, and specs from a TensorDict for worlds in torch alone.
 
-Every field that a step reads is in the observation spec and again in the state spec: TorchRL takes a key that is in the
-state spec alone from the root and not from "next", and rollouts would step a stale state. The two flags are in the done
-spec and the state spec.
+Every field that a step reads is in both the observation spec and the state spec: TorchRL takes a key of the state spec
+alone from the root instead of "next", so rollouts would step a stale state. The two flags are in the done spec and the
+state spec.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from milkrun.core.world import World
 
 
 class Specs(NamedTuple):
-    """What an environment declares."""
+    """The specs of an environment."""
 
     observation: Composite
     state: Composite
@@ -42,7 +42,7 @@ def specs_of_world(stepper: Stepper, groups: Groups | None, batch: torch.Size, d
     state = seen.clone()
     for slot in stepper.views:
         del state[slot.key]
-    # After the state was copied: synonyms are shown and never read, so they are no part of it.
+    # After the state spec was copied: synonyms are outputs only, so they are no part of it.
     for alias, name in stepper.synonyms:
         seen[alias] = seen[name].clone()
     if groups is not None:

@@ -1,6 +1,6 @@
-"""Workspace: the memory that the kernels of one thread write besides the tensors of a call.
+"""Workspace: memory that the kernels of one thread write, apart from the tensors of a call.
 
-Kernels release the GIL, so two calls must not share such memory: each Python thread has its own.
+Kernels release the GIL, so calls in different threads must not share it: each Python thread has its own.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Workspaces(threading.local):
 
 
 class Workspace:
-    """A table of addresses to copy, with memory of this thread behind all fields that no tensor of a call holds; and
-    which instance tensors the last call validated."""
+    """A template of the table, with memory of this thread for all fields that are not tensors of a call; and the
+    instance tensors that the last call validated."""
 
     def __init__(self, world: World, dropped: list[Field]) -> None:
         self._world = world
@@ -36,10 +36,10 @@ class Workspace:
         self._memory: dict[str, np.ndarray] = {}
         self.rows = self.slots = 0
         self.table = array("q", world._table.tolist())
-        self._validated: list[tuple[Callable[[], Any], int]] = []  # weak references, and torch's counts of changes
+        self._validated: list[tuple[Callable[[], Any], int]] = []  # weak references and version counters
 
     def make_room(self, rows: int, slots: int) -> None:
-        """Memory for so many rows, and scratch for so many pieces of a batch."""
+        """Allocates memory for this many rows and scratch slots."""
         if rows > self.rows:
             self.rows = max(rows, 64, 2 * self.rows)
             for f in self._dropped:
@@ -57,8 +57,8 @@ class Workspace:
             self.table[layout.slots[f.name] + 1] = memory.strides[0]
 
     def is_validated(self, instances: tuple[Any, ...]) -> bool:
-        """Whether the last call validated these very tensors, and torch has counted no change since. Tensors made in
-        inference mode count no changes: those are validated by every call."""
+        """Whether the last call validated the same tensors, and their version counters are unchanged. Tensors made in
+        inference mode have no version counter and are validated by every call."""
         noted = self._validated
         return len(noted) == len(instances) and all(
             ref() is tensor and tensor._version == version
@@ -66,6 +66,6 @@ class Workspace:
         )
 
     def note_validated(self, instances: tuple[Any, ...]) -> None:
-        """These instance tensors need no second look while they are unchanged."""
+        """Records that these instance tensors are valid while they are unchanged."""
         counted = not any(tensor.is_inference() for tensor in instances)
         self._validated = [(weakref.ref(tensor), tensor._version) for tensor in instances] if counted else []

@@ -1,7 +1,6 @@
-"""The original drone-tracking benchmark by its own names: whoever has code for it changes the import path alone.
+"""The drone-tracking benchmark under its original names, so that code for it needs only another import path.
 
-Each name is looked up when it is asked for, so that nobody needs a library, or waits for a compiler, that they do not
-use.
+Names are imported lazily: a name that is not used needs neither its library nor the compiler.
 """
 
 from __future__ import annotations

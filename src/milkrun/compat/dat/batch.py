@@ -1,6 +1,6 @@
-"""Rows of one tracking world in the words of the benchmark: all of them at once (`Batch`), or one by one (`RowSource`).
+"""Rows of one tracking world with the interface of the benchmark: all at once (`Batch`), or one by one (`RowSource`).
 
-All that is told of a row is read off the world when it is asked for, so it does not matter who has played it.
+Whatever describes a row is read from the world on access, so it does not matter which object has stepped the row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NO_PICTURE = np.empty(0, np.uint8)
 
 
 class Batch:
-    """A world of `rows` drones as `Envs` plays it: one native call a turn. After an end a row is reset in its turn."""
+    """A world of `rows` drones for `Envs`: one native call a turn. On the turn after its end a row is reset."""
 
     def __init__(self, config: TrackingConfig, rows: int, seed: int | None = None, first_row: int = 0) -> None:
         self.config, self.num_envs = config, rows
@@ -37,7 +37,7 @@ class Batch:
     # -- all rows ---------------------------------------------------------------------------------------------
 
     def reset(self, seed: Any) -> np.ndarray:
-        """Begins an episode in every row; the states."""
+        """Begins an episode in every row. Returns the states."""
         offset = seed is not None and not is_list(seed)
         self.world.reset(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
         for log in self._logs or ():
@@ -45,9 +45,9 @@ class Batch:
         return self.states()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """A turn of every row: states, rewards float64, terminated, truncated."""
+        """Plays a turn of every row. Returns states, rewards float64, terminated, truncated."""
         world = self.world
-        # Asked before the turn, which clears the flags of the rows that it resets.
+        # Read before the turn, which clears the flags of the rows that it resets.
         due = None if self._logs is None else self.due()
         world.step(actions)
         turn = self.states(), world.reward_exact.copy(), world.terminated.copy(), world.truncated.copy()
@@ -56,13 +56,13 @@ class Batch:
         return turn
 
     def states(self) -> np.ndarray:
-        """What all rows see now, normalised."""
+        """The current states of all rows, normalised."""
         world = self.world
         world.observe()
         return normalise(self._pictures, self.config.norm, world._chunks(self.num_envs))
 
     def infos(self) -> list[dict[str, Any]]:
-        """What goes with the states of the last turn."""
+        """The infos of the last turn."""
         return [info_of_moment(self.moment(b, NO_PICTURE)) for b in range(self.num_envs)]
 
     def due(self) -> np.ndarray:
@@ -71,7 +71,7 @@ class Batch:
         return ended
 
     def close(self) -> None:
-        """Closes the world; a second time does nothing."""
+        """Closes the world. Idempotent."""
         self.world.close()
         for log in self._logs or ():
             log.close()
@@ -79,14 +79,14 @@ class Batch:
     # -- one row ----------------------------------------------------------------------------------------------
 
     def begin(self, row: int, seed: int | None) -> Moment:
-        """An episode of one row: with a seed that of key (seed, 0, 0), else its next one."""
+        """Begins an episode of one row: with a seed that of key (seed, 0, 0), else its next one."""
         self.world.reset(self.world.own_rows(row), seed=None if seed is None else [seed])
         if self._logs is not None:
             self._logs[row].begin()
         return self.moment(row)
 
     def play(self, row: int, action: Any) -> Moment:
-        """A step of one row. One that has ended is refused, and so is one that was never reset."""
+        """Steps one row. Raises ResetNeeded if it has ended or was never reset."""
         world, given = self.world, one_action(action, self.config)
         if world.terminated[row] or world.truncated[row]:
             raise ResetNeeded(f"environment {world.first_row + row} has ended: reset() comes before the next step")
@@ -97,7 +97,7 @@ class Batch:
         return now
 
     def moment(self, row: int, picture: np.ndarray | None = None) -> Moment:
-        """A row as it is now, with its picture unless another array is given for it."""
+        """The current moment of a row, with its picture unless another array is given for it."""
         world, config = self.world, self.config
         if picture is None:
             picture = self.picture(row)
@@ -120,13 +120,13 @@ class Batch:
         )
 
     def picture(self, row: int) -> np.ndarray:
-        """A copy of what one row sees now, uint8; no other row is looked at."""
+        """A copy of the current picture of one row, uint8; no other row is rendered."""
         self.world.observe(self.world.own_rows(row))
         taken: np.ndarray = self._pictures[row].copy()
         return taken
 
     def leave(self, row: int) -> None:
-        """A row is used no more; the world is closed with the last."""
+        """Releases a row; the world is closed with the last."""
         self._used.discard(row)
         if not self._used:
             self.close()
@@ -172,7 +172,7 @@ class RowSource:
         return self.batch.play(self.row, action)
 
     def now(self) -> Moment:
-        """The row as it is, whoever has played it; without a picture. Before the first reset there is nothing."""
+        """The current moment of the row, without a picture; None before the first reset."""
         begun = self.batch.world.stream[self.row, 2] >= 0
         return self.batch.moment(self.row, NO_PICTURE) if begun else Moment(NO_PICTURE)
 
@@ -191,7 +191,7 @@ class RowSource:
 
 
 def one_action(action: Any, config: TrackingConfig) -> np.ndarray:
-    """An action as an array without a row: a whole number, also alone in a list, or four numbers in velocity mode."""
+    """Reads an action as an array without a row: an integer, also alone in a list, or four floats in velocity mode."""
     given = np.array(action) if type(action) is int else action_array("action", action)
     expected = () if config.action_mode == "discrete" else (4,)
     if given.shape == (1,) and expected == ():
@@ -204,8 +204,8 @@ def one_action(action: Any, config: TrackingConfig) -> np.ndarray:
 
 
 def supplements(now: Moment) -> list[Any]:
-    """What the original calls SuppleInfo: of what is enabled, in this order, the drone's own state, the RewardParams
-    with the name of the target's kind behind them, the point cloud."""
+    """The list that the original calls SuppleInfo. It has what is enabled, in this order: the drone's own state, the
+    RewardParams followed by the name of the target's kind, the point cloud."""
     entries: list[Any] = []
     if now.other_state is not None:
         entries.append(now.other_state)

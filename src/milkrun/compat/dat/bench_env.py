@@ -1,6 +1,6 @@
-"""BenchEnv_Multi: one drone of the benchmark, by the arguments and in the words of the original.
+"""BenchEnv_Multi: one drone of the benchmark, with the arguments and the interface of the original.
 
-It stands on moments (`milkrun.tracking.moment`) and does not know where they come from: a row of a world in this
+It is built on moments (`milkrun.tracking.moment`) and does not know where they come from: a row of a world in this
 process (`batch`) or a simulator elsewhere (`linked`).
 """
 
@@ -24,7 +24,7 @@ from milkrun.tracking.files import in_words_of
 from milkrun.tracking.moment import Moment
 
 MOVES = ("forward", "backward", "left", "right", "ccw", "cw")
-"""What `action_list` holds, in its order."""
+"""The entries of `action_list`, in its order."""
 ARGUMENTS = {
     "action_dim": "Action_dim",
     "other_state": "Other_State",
@@ -35,7 +35,7 @@ ARGUMENTS = {
     "reward": "reward_type",
     **{move: f"action_list[{k}]" for k, move in enumerate(MOVES)},
 }
-"""Options by the names of the arguments."""
+"""The option for each argument."""
 
 ProcessState = Callable[[np.ndarray], Any]
 Begun = tuple[Any, list[Any]]
@@ -48,21 +48,20 @@ class BenchEnv_Multi:
 
     action_list: speeds forward, backward, left, right in m/s and turns counter-clockwise, clockwise in rad/s, clockwise
         positive; so the signs are +, -, +, -, -, +.
-    process_state: makes the state of a picture uint8 (H, W, C); None: `process_frame` with the configuration.
+    process_state: a function from a picture uint8 (H, W, C) to the state; None: `process_frame` with the configuration.
     arg_worker, process_idx: how many environments there are in all, and which of them this is: row `process_idx` of the
         world that `seed` makes, wherever it is played.
-    config: what has no argument (size of the picture, start, ends, ...): a TrackingConfig, a mapping, the path of a
-        JSON file; the arguments win.
-    link, auto_start: a simulator elsewhere that runs, or that is to be started; without either it is in this process.
+    config: options without an argument (size of the picture, start, ends, ...): a TrackingConfig, a mapping, the path
+        of a JSON file. Arguments override it.
+    link, auto_start: a simulator elsewhere that runs, or that is started; without either it is in this process.
 
-    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c`, `r_d`, `SuppleInfo` and `info`, a dict, tell of the last
-    step, also of one that `Envs` played. With a simulator
-    elsewhere there are also `send(action)`, `send(None, seed=...)` for a reset, and `receive()`, which gives what
-    `step` or `reset` would have returned.
+    `curr_step` (sim steps), `truncated`, `end_reason`, `r_c`, `r_d`, `SuppleInfo` and `info`, a dict, describe the last
+    step, also one that `Envs` played. With a simulator elsewhere there are also `send(action)`, `send(None, seed=...)`
+    for a reset, and `receive()`, which returns what `step` or `reset` would have returned.
     """
 
     batch: Batch
-    """In this process, if several environments are rows of one world: that world, of which this is row `row`."""
+    """The world that several environments in this process share; this one is its row `row`."""
     row: int
 
     def __init__(
@@ -140,7 +139,7 @@ class BenchEnv_Multi:
         self.observation_space: spaces.Space[Any] = self._form.space
         self._dtype: Any = None  # that states are cast to
         if process_state is not None:
-            # What it makes of a black picture tells the shape and the type of states.
+            # Its result for a black picture has the shape and the type of states.
             example = self._state(np.zeros(self._form.shape, np.uint8))
             self._dtype = np.float32 if example.dtype.kind == "f" else None
             self.observation_space = space_like(example)
@@ -161,23 +160,23 @@ class BenchEnv_Multi:
 
     @property
     def send(self) -> Callable[..., None]:
-        """Asks the simulator and waits for nothing. In process there is none to ask, and no such attribute: by that
-        `Envs` knows a link."""
+        """Sends a request to the simulator and does not wait. In process there is no such attribute: by that `Envs`
+        recognises a link."""
         return _Sender(self._elsewhere("send"))
 
     @property
     def receive(self) -> Callable[[], Begun | Stepped]:
-        """Waits for the simulator's answer."""
+        """Waits for the reply of the simulator."""
         self._elsewhere("receive")
         return self._receive
 
     @property
     def check(self) -> Callable[[Any], Any]:
-        """Raises what is wrong with an action, before any simulator is asked; as `send`, of a link alone."""
+        """Validates an action before any request is sent; as `send`, only of a link."""
         return self._elsewhere("check").check
 
     def render(self, mode: str = "rgb_array") -> np.ndarray:
-        """What the camera sees now, uint8 (S, S, 3)."""
+        """The current picture of the camera, uint8 (S, S, 3)."""
         if mode != "rgb_array":
             raise ConfigError(f"render: mode={mode!r}: must be 'rgb_array'")
         seen = self._source.picture()
@@ -185,14 +184,14 @@ class BenchEnv_Multi:
         return np.repeat(picture, 3, axis=2) if picture.shape[2] == 1 else np.ascontiguousarray(picture)
 
     def close(self) -> None:
-        """Ends the use of this environment; a second time does nothing."""
+        """Closes this environment. Idempotent."""
         self._source.close()
 
     def __repr__(self) -> str:
         where = self.config.link or ("a simulator of its own" if self.config.auto_start else "in process")
         return f"<BenchEnv_Multi {self.process_idx}: {where}>"
 
-    # -- what it tells ----------------------------------------------------------------------------------------
+    # -- the last step ----------------------------------------------------------------------------------------
 
     @property
     def process_idx(self) -> int:
@@ -201,17 +200,17 @@ class BenchEnv_Multi:
 
     @property
     def now(self) -> Moment:
-        """All that is known of the last step but its picture."""
+        """The moment of the last step, without its picture."""
         return self._source.now()
 
     @property
     def SuppleInfo(self) -> list[Any]:
-        """What is switched on of the last step; empty before the first reset."""
+        """The enabled parts of the last step; empty before the first reset."""
         return supplements(self.now)
 
     @property
     def info(self) -> dict[str, Any]:
-        """What the last step says, as an `info`: `SuppleInfo`, `reason`, `r_c`, `r_d`, `illegal`."""
+        """The `info` of the last step: `SuppleInfo`, `reason`, `r_c`, `r_d`, `illegal`."""
         return info_of_moment(self.now)
 
     @property
@@ -226,7 +225,7 @@ class BenchEnv_Multi:
 
     @property
     def end_reason(self) -> str:
-        """Why the episode has ended, of `milkrun.tracking.REASONS`; empty while it lasts."""
+        """The reason why the episode has ended, one of `milkrun.tracking.REASONS`; empty while it lasts."""
         return REASONS[self.now.reason]
 
     @property
@@ -289,7 +288,7 @@ def space_like(state: np.ndarray) -> spaces.Box:
 
 
 def source_of(config: TrackingConfig, seed: int | None, row: int, count: int) -> RowSource | LinkSource:
-    """Where the moments of environment `row` of `count` come from."""
+    """The source of moments of environment `row` of `count`."""
     seed = None if seed is None else check_seed(seed)
     if is_linked(config):
         return LinkSource(config, group_seed(seed, count), row, count)
@@ -302,19 +301,19 @@ def is_linked(config: TrackingConfig) -> bool:
 
 
 def group_seed(seed: int | None, count: int) -> int:
-    """The seed of a group of links. Those of one group must name the same, and in processes of their own they cannot
-    agree on one that is drawn: without a seed it is 0 for several."""
+    """The seed of a group of links. All of one group must have the same, and links in different processes cannot agree
+    on a random one: without a seed it is 0 for several."""
     return seed if seed is not None else secrets.randbits(63) if count == 1 else 0
 
 
 def check_place(arg_worker: Any, process_idx: Any) -> tuple[int, int]:
-    """How many environments there are, and which of them one is."""
+    """The number of environments, and the index of this one."""
     count = check_count("arg_worker", arg_worker, 1)
     return count, check_count("process_idx", process_idx, 0, count - 1)
 
 
 def _plain(given: Any) -> Any:
-    """Lists and arrays as options have them."""
+    """Converts lists and arrays to the types of options."""
     return (
         tuple(given.tolist() if isinstance(given, np.ndarray) else given)
         if isinstance(given, (list, np.ndarray))

@@ -1,4 +1,4 @@
-"""From the files of the benchmark to one of its environments."""
+"""Makes an environment of the benchmark from its configuration files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from milkrun.tracking.env_config import load_env_config
 
 
 def read_config(env_conf: Any, env_conf_path: Any = None, obs_buffer_len: int = 0) -> TrackingConfig:
-    """The options of the "Benchmark" section, with those of the simulator's file laid over them."""
+    """The options of the "Benchmark" section, overridden by those of the simulator's file."""
     config = env_conf if isinstance(env_conf, TrackingConfig) else TrackingConfig.from_dat(env_conf)
     if env_conf_path is not None:
         config = load_env_config(env_conf_path, config)
@@ -18,7 +18,7 @@ def read_config(env_conf: Any, env_conf_path: Any = None, obs_buffer_len: int = 
 
 
 def bench_env(config: TrackingConfig, count: int, row: int, seed: int | None) -> BenchEnv_Multi:
-    """Environment `row` of `count`, by the arguments of its class."""
+    """Makes environment `row` of `count` with the arguments of its class."""
     return BenchEnv_Multi(
         config.action_dim,
         [getattr(config, move) for move in MOVES],

@@ -25,9 +25,9 @@ LUNAR_IDS = (LUNAR_LANDER, f"{LUNAR_LANDER}-v2", f"{LUNAR_LANDER}-v3")
 def general_env(
     env_id: str, env_conf: Any = None, arg_worker: int = 1, process_idx: int = 0, *, seed: int | None = None
 ) -> tuple[Any, Callable[..., Any]]:
-    """An environment and what makes its states of what it shows, `process_func(state, env)`.
+    """Makes an environment and the function `process_func(state, env)` that makes a state of what it returns.
 
-    env_id: "Benchmark", whose states are made already, or "LunarLander", Gymnasium's, for trying an algorithm out.
+    env_id: "Benchmark", whose states need no processing, or "LunarLander", Gymnasium's, for trying an algorithm out.
     env_conf: the path of a config.json, its contents, or the section; None is the packaged file.
     """
     count, row = check_place(arg_worker, process_idx)
@@ -41,8 +41,8 @@ def general_env(
 
 
 def GE(n: int, env_conf: Any = None, *, seed: int | None = None) -> list[Any]:
-    """n environments for `Envs`: the rows of one world, each also an environment of its own; with a link n of a group
-    in a simulator elsewhere.
+    """Makes n environments for `Envs`: the rows of one world, each also an environment of its own; with a link, n of a
+    group in a simulator elsewhere.
 
     env_conf: as for `general_env`.
     """
@@ -63,10 +63,10 @@ def make_env(
     obs_buffer_len: int = 0,
     seed: int | None = None,
 ) -> Callable[[], Any]:
-    """A function of no arguments that makes environment `rank` of `n_envs`, for processes of their own.
+    """Returns a function of no arguments that makes environment `rank` of `n_envs`, for processes.
 
     gym: the classic UAV_VAT with four results, which needs no package gym; False: UAV_VAT_Gymnasium.
-    monitor: wraps Stable-Baselines3's Monitor about it, which knows Gymnasium's kind alone.
+    monitor: wraps it in Stable-Baselines3's Monitor, which supports Gymnasium's kind only.
     """
     count = check_count("n_envs", n_envs, 1)
     row = check_count("rank", rank, 0, count - 1)
@@ -84,12 +84,12 @@ def make_env(
 
 
 def identity(state: Any, env: Any = None) -> Any:
-    """The state as it is."""
+    """Returns the state unchanged."""
     return state
 
 
 def _group(config: TrackingConfig, count: int, seed: int) -> list[Any]:
-    """All environments of a group, or none: those that were made are closed if one cannot be."""
+    """Makes all environments of a group; if one cannot be made, closes those before it."""
     made: list[Any] = []
     try:
         for row in range(count):

@@ -1,4 +1,4 @@
-"""Pictures as the networks of the benchmark take them: square, of so many channels, channel first, normalised."""
+"""Converts pictures to the states of the benchmark's networks: square, channel first, normalised."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from milkrun.tracking.files import SECTIONS, LunarLanderConfig
 from milkrun.tracking.moment import resize
 
 NORMS = {0: (0, 255), 1: (128, 128)}
-"""By `norm` what is taken from a pixel, and what it is then divided by."""
+"""For each `norm` what is subtracted from a pixel, and what it is then divided by."""
 BOUNDS = {0: (0.0, 1.0), 1: (-1.0, 1.0)}
 
 
 class Form(NamedTuple):
-    """What a picture becomes."""
+    """The form of a state."""
 
     size: int
     channels: int
     norm: int | None
     stack: int = 0
-    renders: bool = False  # it is taken of an environment that renders itself
+    renders: bool = False  # the picture comes from the environment's own render
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -40,14 +40,14 @@ class Form(NamedTuple):
 
     @property
     def space(self) -> spaces.Box:
-        """What states look like."""
+        """The space of states."""
         if self.norm is None:
             return spaces.Box(0, 255, self.shape, np.uint8)
         return spaces.Box(*BOUNDS[self.norm], self.shape, np.float32)
 
 
 def form_of(conf: Any) -> Form:
-    """The form that a configuration asks for: of the world, of LunarLander, or a section of the original's file."""
+    """Reads the form of states from a configuration: of the world, of LunarLander, or a section of the file."""
     if isinstance(conf, Mapping):
         if found := [name for name in SECTIONS if name in conf]:
             raise ConfigError(f"conf holds the sections {', '.join(found)}: give one of them, conf[{found[0]!r}]")
@@ -61,7 +61,7 @@ def form_of(conf: Any) -> Form:
 
 
 def process_frame(image: Any, conf: Any, env: Any = None) -> np.ndarray:
-    """A picture uint8 (H, W, 3), or grey (H, W, 1) or (H, W), as the state that `conf` asks for: (C, S, S) float32,
+    """A picture uint8 (H, W, 3), or grey (H, W, 1) or (H, W), as a state of the form of `conf`: (C, S, S) float32,
     or uint8 where Norm_Type is null.
 
     Each pixel of another size is the mean of the area that it covers. `env`: where `conf` says Need_render, the
@@ -80,10 +80,10 @@ def process_frame(image: Any, conf: Any, env: Any = None) -> np.ndarray:
 
 
 def normalise(pixels: np.ndarray, norm: int | None, chunks: int = 1) -> np.ndarray:
-    """uint8 pixels as float32 of the same shape, or a copy of them; `chunks` threads share the work."""
+    """Converts uint8 pixels to float32 of the same shape, or copies them; `chunks` threads share the work."""
     if norm is None:
         return pixels.copy()
-    # Compiled code gets addresses alone: one block of memory, which this name keeps alive.
+    # Compiled code gets addresses only: this name keeps their memory alive.
     pixels = np.ascontiguousarray(pixels)
     states = np.empty(pixels.shape, np.float32)
     _scale().run((address_of(pixels), address_of(states), *NORMS[norm]), pixels.size, chunks)

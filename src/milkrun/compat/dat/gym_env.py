@@ -1,4 +1,4 @@
-"""UAV_VAT: the benchmark in the words of the old package gym, whose `step` has four results.
+"""UAV_VAT: the benchmark with the interface of the old package gym, whose `step` has four results.
 
 It is a `gym.Env` with gym's spaces where that package can be imported, and a plain class with Gymnasium's spaces where
 it cannot.
@@ -20,7 +20,7 @@ spaces: Any = gymnasium_spaces
 try:
     Base: Any = import_module("gym").Env
     spaces = import_module("gym.spaces")
-except Exception:  # it is not maintained: whatever it fails with, the class does without
+except Exception:  # gym is not maintained: after any failure the class works without it
     Base = object
 
 
@@ -28,9 +28,9 @@ class UAV_VAT(Base):
     """`state = reset()`; `state, reward, done, info = step(action)`, where `info["TimeLimit.truncated"]` says whether
     the episode was cut, by its time limit or because target or simulator are gone.
 
-    arg_worker, process_idx: how many environments there are in all, and which of them this is.
+    arg_worker, process_idx: the number of environments, and the index of this one.
     conf_path: the path of a config.json, its contents or its section; None is the packaged file.
-    env_conf_path: the simulator's env_config.json, laid over it; its keys without a meaning are in `config.ignored`.
+    env_conf_path: the simulator's env_config.json, which overrides it; unknown keys are in `config.ignored`.
     obs_buffer_len: K > 0: states are the last K pictures, (K, C, S, S), oldest first.
     seed: of all environments; this one plays row `process_idx`.
     """
@@ -58,7 +58,7 @@ class UAV_VAT(Base):
         self._next_seed: int | None = None
 
     def reset(self) -> Any:
-        """Begins an episode: the state."""
+        """Begins an episode. Returns the state."""
         seed, self._next_seed = self._next_seed, None
         return self.env.reset(seed)[0]
 
@@ -70,12 +70,12 @@ class UAV_VAT(Base):
         return state, reward, int(done), info
 
     def seed(self, seed: int | None = None) -> list[int]:
-        """The next reset begins the first episode of this seed; None: it goes on as it would have."""
+        """Sets the seed whose first episode the next reset begins; None: no-op."""
         self._next_seed = None if seed is None else check_seed(seed)
         return [] if seed is None else [check_seed(seed)]
 
     def render(self, mode: str = "rgb_array") -> np.ndarray:
-        """What the camera sees, uint8 (S, S, 3)."""
+        """The picture of the camera, uint8 (S, S, 3)."""
         picture: np.ndarray = self.env.render(mode)
         return picture
 
@@ -84,7 +84,7 @@ class UAV_VAT(Base):
 
 
 def own_space(space: gymnasium_spaces.Space[Any]) -> Any:
-    """The same space, of the package that the class belongs to: gym's `make` takes no other."""
+    """Converts a space to the package of the class: gym's `make` takes no other."""
     if isinstance(space, gymnasium_spaces.Discrete):
         return spaces.Discrete(int(space.n))
     assert isinstance(space, gymnasium_spaces.Box)

@@ -1,4 +1,4 @@
-"""UAV_VAT_Gymnasium: the benchmark in Gymnasium's words."""
+"""UAV_VAT_Gymnasium: the benchmark with Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class UAV_VAT_Gymnasium(gymnasium.Env[Any, Any]):
         return state, reward, done and not truncated, truncated, self.env.info
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
-        """What the camera sees, uint8 (S, S, 3), under render_mode="rgb_array"."""
+        """The picture of the camera, uint8 (S, S, 3), with render_mode="rgb_array"."""
         return self.env.render() if may_render(self.render_mode) else None
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ RESET = object()
 
 
 class LinkSource:
-    """Environment `row` of a group of `count`. What is asked is answered later, so that many can be asked at once."""
+    """Environment `row` of a group of `count`. Requests and replies are apart, so that many can be sent at once."""
 
     def __init__(self, config: TrackingConfig, seed: int, row: int, count: int) -> None:
         self.config, self.row = config, row
@@ -30,7 +30,7 @@ class LinkSource:
         self._closed = False
 
     def check(self, action: Any) -> np.ndarray:
-        """The action of a step as an array. Raises what is wrong with it, before anybody is asked."""
+        """Validates the action of a step before a request is sent. Returns it as an array."""
         self._open()
         if self._now is None or self._now.done:
             why = "has ended" if self._now is not None else "was not reset"
@@ -38,7 +38,7 @@ class LinkSource:
         return one_action(action, self.config)
 
     def ask(self, action: Any, seed: int | None = None) -> None:
-        """Asks for a step, or with RESET for an episode."""
+        """Requests a step, or with RESET an episode."""
         self._open()
         if self._asked is not None:
             raise LinkProtocol(f"environment {self.row}: receive() must take the last answer before the next send()")
@@ -50,13 +50,13 @@ class LinkSource:
         self._asked = action
 
     def answer(self) -> tuple[Moment, bool]:
-        """What came of it, and whether it is the beginning of an episode."""
+        """Waits for the reply. Returns the moment, and whether it begins an episode."""
         self._open()
         if self._asked is None:
             raise LinkProtocol(f"environment {self.row}: receive() without a send()")
         try:
             now = self._link.answer()
-        except BaseException:  # an interrupt too: the answer is lost
+        except BaseException:  # an interrupt too: the reply is lost
             self._asked = self._now = None
             raise
         action, self._asked, self._now = self._asked, None, now
@@ -76,7 +76,7 @@ class LinkSource:
         return self.answer()[0]
 
     def now(self) -> Moment:
-        """The last answer."""
+        """The last moment received."""
         return Moment(NO_PICTURE) if self._now is None else self._now
 
     def picture(self) -> np.ndarray:

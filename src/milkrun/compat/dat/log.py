@@ -1,4 +1,4 @@
-"""The step log of an environment: a line a step, in files that do not grow without end."""
+"""The step log of an environment: a line a step, in files of bounded size."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from milkrun.core.errors import ConfigError
 from milkrun.tracking.config import REASONS
 
 LARGEST = 10_000_000
-"""Bytes after which a file is put aside."""
+"""Bytes after which a file is rotated."""
 KEPT = 2
-"""Files that were put aside and are kept: `.1` is the younger."""
+"""Rotated files that are kept: `.1` is the newer."""
 WAITING = 1 << 16
-"""Characters that wait before they are written."""
+"""Characters that are buffered before they are written."""
 
 
 class StepLog:
-    """`Agent{index}.log` in a folder: episodes, and of each step its action, what it paid, why it ended.
+    """`Agent{index}.log` in a folder: episodes, and of each step its action, its reward, the reason of an end.
 
-    The file is opened by the first line, continued if it is there, and written to at the end of each episode.
+    The file is opened with the first line, in append mode, and written at the end of each episode.
     """
 
     def __init__(self, folder: str | Path, index: int) -> None:
@@ -30,14 +30,14 @@ class StepLog:
         self._episode = 0
 
     def begin(self) -> None:
-        """An episode begins."""
+        """Records the beginning of an episode."""
         self._episode += 1
         self._write(f"episode {self._episode}\n")
 
     def step(
         self, action: Any, sim_step: int, reward: float, r_c: float, r_d: float, visible: bool, reason: int
     ) -> None:
-        """A step was played. A target in the window that is not visible is hidden by a box."""
+        """Records a step. A target in the window that is not visible is hidden by a box."""
         line = f"sim_step {sim_step} action {action} reward {reward:.9g} r_c {r_c:.6f} r_d {r_d:.0f}"
         line += " hidden" if r_d and not visible else ""
         self._write(f"{line} end {REASONS[reason]}\n" if reason else f"{line}\n")
@@ -49,7 +49,7 @@ class StepLog:
             self._file.flush()
 
     def close(self) -> None:
-        """Closes the file; a further line would open it again."""
+        """Closes the file; a further line opens it again."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -58,7 +58,7 @@ class StepLog:
         return {**vars(self), "_file": None}
 
     def _write(self, line: str) -> None:
-        if self._file is not None and not self._file.is_own:  # a forked child writes for itself
+        if self._file is not None and not self._file.is_own:  # a forked child has a file of its own
             self.close()
         elif self._file is not None and self._file.size + len(line) > LARGEST:
             self._put_aside()
@@ -83,8 +83,8 @@ class StepLog:
 
 
 class _LineFile:
-    """A file and the lines that wait for it. A fork copies them: they are written by the process that opened it, and
-    thrown away by any other. So they wait here, not in Python's buffer, which every process would write."""
+    """A file and its buffered lines. A fork copies the lines: the process that opened the file writes them, any other
+    drops them. So the buffer is here and not Python's own, which every process would write."""
 
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until close())
@@ -111,7 +111,7 @@ class _LineFile:
             self._file.flush()
 
     def close(self) -> None:
-        """Writes what waits; a second time does nothing."""
+        """Writes the buffered lines. Idempotent."""
         try:
             self.flush()
         finally:

@@ -1,7 +1,7 @@
-"""Does it run? Short plays of the benchmark through gym, Stable-Baselines3 and tianshou, as the original has them.
+"""Smoke tests: short runs of the benchmark through gym, Stable-Baselines3 and tianshou, as in the original.
 
-Each returns `steps`, `episodes` (those that ended) and `mean_reward` of a step. A configuration in place of the
-packaged one, and a seed, are given as for `make_env`.
+Each returns `steps`, `episodes` (those that ended) and `mean_reward` of a step. Configuration and seed are those of
+`make_env`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from milkrun.core.arguments import check_count
 from milkrun.core.errors import missing_extra
 
 SMALLEST_CNN = 36
-"""Pixels a side that the convolutions of Stable-Baselines3 need."""
+"""The smallest side in pixels that the convolutions of Stable-Baselines3 accept."""
 
 
 class Tally:
@@ -39,8 +39,8 @@ class Tally:
 
 
 def gym_test(steps: int = 10000, **options: Any) -> dict[str, Any]:
-    """Random actions in one classic environment: that which the package gym makes of the registered id, or, if it is
-    not there or does not make it, UAV_VAT itself."""
+    """Plays random actions in one classic environment: that of the package gym for the registered id, or, if gym is
+    absent or cannot make it, UAV_VAT itself."""
     count = check_count("steps", steps, 1)
     env = (None if options else _of_gym()) or make_env(1, 0, **options)()
     draw, tally = np.random.default_rng(0), Tally()
@@ -56,8 +56,8 @@ def gym_test(steps: int = 10000, **options: Any) -> dict[str, Any]:
 
 
 def stableparallel_test(n_envs: int = 16, gym: bool = True, steps: int = 2048, **options: Any) -> dict[str, Any]:
-    """Stable-Baselines3's PPO learns for so many steps, or a few more, on environments in processes of their own. Turns
-    that reset are not counted."""
+    """Trains Stable-Baselines3's PPO for this many steps, or a few more, on environments in processes. Reset turns are
+    not counted."""
     count, total = check_count("n_envs", n_envs, 1), check_count("steps", steps, 1)
     try:
         from stable_baselines3 import PPO
@@ -89,7 +89,7 @@ def stableparallel_test(n_envs: int = 16, gym: bool = True, steps: int = 2048, *
 
 
 def test_tianshou_env(args: Any = None, **options: Any) -> dict[str, Any]:
-    """Random actions, collected by tianshou from environments in processes of their own. `args`, if any, may have
+    """Collects random actions with tianshou from environments in processes. `args`, if any, may have
     `n_envs` (4) and `steps` (1000)."""
     try:
         from tianshou.algorithm.algorithm_base import RandomActionPolicy
@@ -113,26 +113,26 @@ def test_tianshou_env(args: Any = None, **options: Any) -> dict[str, Any]:
     return tally.result()
 
 
-test_tianshou_env.__test__ = False  # type: ignore[attr-defined]  # or pytest takes it for a test of its own
+test_tianshou_env.__test__ = False  # type: ignore[attr-defined]  # else pytest collects it
 
 
 def policy_for(space: Any) -> tuple[str, dict[str, Any]]:
-    """Which policy of Stable-Baselines3 takes such states, and with which options: they are normalised already."""
+    """The policy of Stable-Baselines3 for such states, and its options: states are normalised already."""
     if len(space.shape) == 3 and space.shape[-1] >= SMALLEST_CNN:
         return "CnnPolicy", {} if space.dtype == np.uint8 else {"normalize_images": False}
     return "MlpPolicy", {}
 
 
 def _of_gym() -> Any:
-    """The environment that gym makes of the id, if it gives one of the classic kind; else None, and why is said."""
+    """Makes the environment with gym, if that returns one of the classic kind; else prints why and returns None."""
     try:
         make = import_module("gym").make
-        # gym's checker names numpy.bool8, which numpy 2 has no more; a gym before 0.24 has no checker.
+        # gym's checker uses numpy.bool8, which numpy 2 has removed; gym before 0.24 has no checker.
         checked = "disable_env_checker" in signature(make).parameters
         env = make(BENCHMARK_ID, **({"disable_env_checker": True} if checked else {}))
         state = env.reset()
         if isinstance(state, tuple):
-            raise TypeError("its reset gives more than the state")
+            raise TypeError("its reset returns more than the state")
     except Exception as e:
         print(f"gym_test: the package gym does not make {BENCHMARK_ID} ({e}): UAV_VAT is made without it", flush=True)
         return None

@@ -1,1 +1,1 @@
-"""Environments side by side: `Envs` plays batches, links and plain environments as one (`envs`, `turns`, `returns`)."""
+"""`Envs`: batches, links and plain environments stepped in lockstep (`envs`, `lockstep`, `rows`, `returns`)."""

@@ -1,8 +1,8 @@
-"""`Envs`: n environments as one, for those who write their own algorithm over arrays.
+"""`Envs`: n environments as one, for a training loop over arrays.
 
-It takes whatever has `reset` and `step` and plays each kind the fastest way. Handles of a batch (they have `batch`, one
-object for all, and `row`) are played in one call of it; links (they have `send` and `receive`, see `Links`) are all
-asked before the first is waited for; anything else, classic or Gymnasium, has a thread of its own.
+It takes objects with `reset` and `step` and plays each kind the fastest way. Handles of a batch (they have `batch`, one
+object for all, and `row`) are played in one call of it. Links (they have `send` and `receive`, see `Links`) all get
+their request before it waits for the first. Any other environment, classic or Gymnasium, has a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from milkrun.core.errors import Closed, ConfigError, ResetNeeded, ShapeError
 
 
 class Envs:
-    """Environments in step: `states = reset()`, `states, rewards, done = step(actions)`, all with a first axis of n.
+    """Environments in lockstep: `states = reset()`, `states, rewards, done = step(actions)`, with a first axis of n.
 
     The turn after an end is a reset turn (NEXT_STEP): its action is ignored, its reward 0.0, its done False, its state
     the new episode's first. An environment that raises is a WorkerError with its index, after the others have finished
@@ -31,8 +31,8 @@ class Envs:
     logs_show: of how many environments, the first ones, the returns of finished episodes are written to `rewards.csv`
         in `logs_dir` and, where torch and tensorboard are installed, for TensorBoard. True is one.
 
-    After each call `terminated`, `truncated` and `reset_turn` are bool (n,), and `infos` has a dict for each: what the
-    environment said, on a reset turn `reset_turn`, and on the last turn of an episode `terminal_observation` and
+    After each call `terminated`, `truncated` and `reset_turn` are bool (n,), and `infos` has a dict for each: the
+    environment's own, on a reset turn `reset_turn`, and on the last turn of an episode `terminal_observation` and
     `TimeLimit.truncated`. `observation_space` and `action_space` are those of one environment.
     """
 
@@ -71,21 +71,24 @@ class Envs:
         self._returns = Returns(logged, Path(logs_dir)) if logged else None
         self._closed = self._begun = False
         self._last_states: Any = None
-        self._forget()
+        self._clear()
 
     def reset(self, seed: int | Sequence[int] | None = None) -> Any:
-        """Begins an episode everywhere: the states. An int seeds environment i with seed + i, a list has one each."""
-        self._open()
+        """Begins an episode in every environment. Returns the states.
+
+        seed: an int seeds environment i with seed + i; a list has one each.
+        """
+        self._check_open()
         states = self._batch.reset(seed)
-        self._forget()
+        self._clear()
         self._begun = True
         if self._returns is not None:
             self._returns.begin()
         return states
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray]:
-        """One turn: states, rewards float64 (n,), done bool (n,). `actions` has an entry for each environment."""
-        self._open()
+        """Plays a turn; `actions` has an entry each. Returns states, rewards float64 (n,), done bool (n,)."""
+        self._check_open()
         if not self._begun:
             raise ResetNeeded("Envs is stepped before its first reset()")
         given = actions if isinstance(actions, (list, tuple, np.ndarray)) else _as_array(actions)
@@ -96,26 +99,26 @@ class Envs:
         states, rewards, terminated, truncated = self._batch.step(given)
         self.terminated, self.truncated, self.reset_turn = terminated, truncated, due
         done = terminated | truncated
-        self._last_states = _taken(states, done) if done.any() else None
+        self._last_states = _copy_rows(states, done) if done.any() else None
         if self._returns is not None:
             self._returns.add(rewards, done, due)
         return states, rewards, done
 
     @property
     def infos(self) -> list[dict[str, Any]]:
-        """What each environment said beside the last turn; made when first asked for."""
-        self._open()
+        """The infos of the last turn, made lazily."""
+        self._check_open()
         if self._infos is None:
             self._infos = infos = self._batch.infos()
             for i in np.flatnonzero(self.reset_turn):
                 infos[i]["reset_turn"] = True
             for k, i in enumerate(np.flatnonzero(self.terminated | self.truncated)):
-                infos[i]["terminal_observation"] = _taken(self._last_states, k)
+                infos[i]["terminal_observation"] = _copy_rows(self._last_states, k)
                 infos[i]["TimeLimit.truncated"] = bool(self.truncated[i] and not self.terminated[i])
         return self._infos
 
     def close(self) -> None:
-        """Closes the environments and ends their threads; a second call does nothing."""
+        """Closes the environments and ends their threads. Idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -132,11 +135,11 @@ class Envs:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise Closed(f"these {self.num_envs} environments are closed")
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.terminated, self.truncated, self.reset_turn = (np.zeros(self.num_envs, bool) for _ in range(3))
         self._infos, self._last_states = None, None
 
@@ -153,7 +156,7 @@ def _check_items(items: list[Any], num_envs: int) -> None:
 
 
 def _batch_of(items: list[Any]) -> Any:
-    """What plays a turn of these items: `reset(seed)`, `step(actions)`, `infos()`, `close()`."""
+    """The object that plays a turn of these items: `reset(seed)`, `step(actions)`, `infos()`, `close()`."""
     shared = [item.batch if hasattr(item, "batch") and hasattr(item, "row") else None for item in items]
     first, count = shared[0], len(items)
     if first is not None and all(batch is first for batch in shared):
@@ -167,7 +170,9 @@ def _batch_of(items: list[Any]) -> Any:
         return Lockstep(Links(items), count)
     for i, item in enumerate(items):
         if not _has(item, "reset", "step"):
-            raise ConfigError(f"item {i} is a link without reset and step: among others that are none it needs them")
+            raise ConfigError(
+                f"item {i} is a link without reset and step, which it needs when other items are not links"
+            )
     return Lockstep(Threads(items), count)
 
 
@@ -186,10 +191,10 @@ def _as_array(actions: Any) -> np.ndarray:
         raise ShapeError(f"actions: not an array: {e}") from None
 
 
-def _taken(states: Any, index: Any) -> Any:
+def _copy_rows(states: Any, index: Any) -> Any:
     """A copy of the states of some environments, or of one."""
     if isinstance(states, dict):
-        return {key: _taken(part, index) for key, part in states.items()}
+        return {key: _copy_rows(part, index) for key, part in states.items()}
     if isinstance(states, tuple):
-        return tuple(_taken(part, index) for part in states)
+        return tuple(_copy_rows(part, index) for part in states)
     return states[index].copy()

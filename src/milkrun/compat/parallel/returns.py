@@ -18,7 +18,7 @@ HEADER = ("turn", "env", "episode", "steps", "return")
 class Returns:
     """Sums the rewards of the first `count` environments and writes each sum when its episode ends.
 
-    An existing file is continued. What an explicit reset cuts short is not written.
+    Appends to an existing file. An episode that an explicit reset cuts short is not written.
     """
 
     def __init__(self, count: int, folder: Path) -> None:
@@ -33,11 +33,11 @@ class Returns:
         self._sums, self._steps = np.zeros(count), np.zeros(count, np.int64)
 
     def begin(self) -> None:
-        """All environments begin an episode."""
+        """Records that all environments begin an episode."""
         self._sums[:], self._steps[:] = 0, 0
 
     def add(self, rewards: np.ndarray, done: np.ndarray, reset_turn: np.ndarray) -> None:
-        """A turn."""
+        """Records a turn."""
         count = len(self._sums)
         self._turn += 1
         self._sums += rewards[:count]

@@ -1,4 +1,4 @@
-"""One world as a list of environments, a handle a row, for what takes lists: `Envs` plays all of them in one call."""
+"""One world as a list of environments, a handle a row; `Envs` plays all of them in one call."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from milkrun.core.world import World
 
 
 def handles(world: World, layout: str | None = None) -> list[Row]:
-    """A handle for each row of a world, in order. The world is then played through them, or through `Envs`, only.
+    """Makes a handle for each row of a world, in order. The world is then played only through them or through `Envs`.
 
-    layout: what a handle shows, as for Gymnasium; "flat" is one vector.
+    layout: the form of observations, as for Gymnasium; "flat" is one vector.
     """
     batch = Batch(world, layout)
     return [Row(batch, b) for b in range(world.num_envs)]
 
 
 class Batch(Follower):
-    """All rows of a world in the words of `Envs`: states, rewards, ends, and a dict a row of what else there is."""
+    """All rows of a world with the interface of `Envs`: states, rewards, ends, and a dict a row for the rest."""
 
     def __init__(self, world: World, layout: str | None = None) -> None:
         if world.autoreset != "next_step":
@@ -36,24 +36,24 @@ class Batch(Follower):
         self.bind()
 
     def reset(self, seed: Any) -> Any:
-        """Begins an episode in every row; the states."""
+        """Begins an episode in every row. Returns the states."""
         offset = seed is not None and not is_list(seed)
         self._restart(seed=offset_seeds(self.world, seed, range(self.num_envs)) if offset else seed)
         return self.observe()
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray]:
-        """A turn of every row, one native call."""
+        """Plays a turn of every row, one native call."""
         world = self.world
         world.step(actions)
         return self.observe(), self.reward.astype(np.float64), world.terminated.copy(), world.truncated.copy()
 
     @property
     def reward(self) -> np.ndarray:
-        """What the last turn paid, as exactly as the world knows it."""
+        """The rewards of the last turn, in the highest precision of the world."""
         return getattr(self.world, "reward_exact" if "reward_exact" in self.world.fields else "reward")
 
     def observe(self, row: int | None = None) -> Any:
-        """A copy of what all rows, or one, show now."""
+        """A copy of the current observations of all rows, or of one."""
         if self.moved:
             self.bind()
         if not self.observer.steady:
@@ -67,7 +67,7 @@ class Batch(Follower):
         return [self.info(b) for b in range(self.num_envs)]
 
     def info(self, row: int) -> dict[str, Any]:
-        """What goes with the state of a row, as Gymnasium's `info`."""
+        """The info of a row, as Gymnasium's."""
         world, observer = self.world, self.observer
         info = {key: array[row].copy() for key, array in observer.aside.items()}
         if isinstance(observer.live, dict) and "action_mask" in observer.live:
@@ -79,7 +79,7 @@ class Batch(Follower):
         return info
 
     def play(self, row: int, action: Any) -> None:
-        """A turn of one row."""
+        """Plays a turn of one row."""
         given = action_array("action", action)
         expected = self.world.action.shape(self.world.sizes)
         if given.shape != expected:
@@ -87,7 +87,7 @@ class Batch(Follower):
         self.world.step(given[None], rows=[row])
 
     def begin(self, row: int, seed: int | None) -> None:
-        """An episode of one row."""
+        """Begins an episode of one row."""
         self._restart([row], seed=None if seed is None else [seed])
 
     def _bind(self) -> None:
@@ -102,7 +102,7 @@ class Batch(Follower):
 
 
 class Row:
-    """A row of a world as an environment: `reset` and `step` as Gymnasium has them, touching no other row.
+    """A row of a world as an environment, with the `reset` and `step` of Gymnasium. Touches no other row.
 
     A step after an end is the reset turn of the next episode, as for the whole world.
     """

@@ -1,4 +1,4 @@
-"""`VRPEnv`: the environment of an argument list."""
+"""`VRPEnv`: makes the environment from an argument list."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def VRPEnv(args: Any, scenario: Scenario | None = None) -> MultiAgentVRPEnv:
     """One row of truck and drones.
 
     args: a Namespace. Read, where present: scenario_name, preset ("published"), num_drones, num_customers,
-    num_route_nodes, episode_length, delivery_threshold, recovery_threshold, road_graph (a flag, which the preset
-    "published" does not know), seed (0); what is absent is the preset's. Other attributes are let pass, since trainers
-    hand over all they have.
+    num_route_nodes, episode_length, delivery_threshold, recovery_threshold, road_graph (a flag that the preset
+    "published" does not have), seed (0); absent ones are the preset's. Other attributes are ignored, since
+    trainers pass all their arguments.
     scenario: the reward's weights, instead of the preset's.
     """
     module = scenarios.load(getattr(args, "scenario_name", "truck_drone_basic"))

@@ -1,4 +1,4 @@
-"""Joint actions as trainers write them: of each agent an integer, an array that holds one, or a one-hot vector."""
+"""Joint actions in the forms of trainers: for each agent an integer, an array of one, or a one-hot vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUICK = frozenset((int, np.int64))
 
 
 def read_actions(given: Any, choices: Sequence[int], names: Sequence[str], out: np.ndarray) -> None:
-    """Writes the action of each agent into `out`; whether it is allowed is the world's to judge."""
+    """Writes the action of each agent into `out`. The world checks whether it is legal."""
     try:
         count = len(given)
     except TypeError:

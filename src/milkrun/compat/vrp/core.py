@@ -1,7 +1,7 @@
 """The entities of a row, `World.of(batch, row)`: truck, drones, customers, with the attributes of the public code.
 
-They are views: each attribute is looked up in the row's buffers when asked for, arrays are read-only and follow the
-world. Nothing can be assigned; what looks like a setting is an option of the configuration, and the error names it.
+They are views: each attribute is read from the row's buffers on access; arrays are read-only and follow the world.
+Nothing can be assigned: settings are options of the configuration, and the error names the option.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATUS = ("onboard", "flying", "returning", "crashed")
 
 
 class TruckState(View):
-    """Where the truck is and where it goes."""
+    """Place and target of the truck."""
 
     p_pos: np.ndarray = of_row("truck_pos", locked)
     p_vel: np.ndarray = of_row("truck_vel", locked)
@@ -29,7 +29,7 @@ class TruckState(View):
 
 
 class TruckAction(View):
-    """What the truck did last beside driving. `move_target` is obsolete: `TruckState.target_node` says it."""
+    """The last action of the truck except driving. `move_target` is obsolete: see `TruckState.target_node`."""
 
     @property
     def move_target(self) -> None:
@@ -45,8 +45,8 @@ class TruckAction(View):
 
     def _drone(self, kind: int) -> int | None:
         sizes = self.batch.sizes
-        # From MOVE on come the nodes, then a release for each drone, then a recovery for each. All that stands before
-        # these gives a negative kind, as does the -1 of nothing done yet.
+        # From MOVE on come the nodes, then a release for each drone, then a recovery for each. Any action before
+        # these gives a negative kind, as does -1, no action yet.
         kind_done, d = divmod(self._executed(0) - MOVE - sizes["N"], sizes["D"])
         return d if kind_done == kind else None
 
@@ -71,7 +71,7 @@ class Truck(View):
 
 
 class DroneState(View):
-    """Where a drone is, its battery and its parcel."""
+    """Place, battery and parcel of a drone."""
 
     p_pos: np.ndarray = of_entity("drone_pos", locked)
     p_vel: np.ndarray = of_entity("drone_vel", locked)
@@ -86,7 +86,7 @@ class DroneState(View):
 
 
 class DroneAction(View):
-    """What a drone did last."""
+    """The last action of a drone."""
 
     @property
     def target_customer(self) -> int | None:

@@ -1,6 +1,6 @@
 """`MultiAgentVRPEnv`: a row of the truck-and-drones world, played with lists that have an entry for each agent.
 
-One native call plays a step; all that is handed out is copied from the row's buffers (`lists`).
+One native call plays a step; all results are copies of the row's buffers (`lists`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MultiAgentVRPEnv:
         self.share_observation_space = [_box(reach, world.batch.sizes["S"]) for _ in self._names]
 
     def bind(self, world: World) -> None:
-        """From now on this environment plays that row."""
+        """Makes this environment play another row."""
         batch, row = world.batch, world.row
         self.world, self.agents = world, world.policy_agents
         self._batch, self._rows = batch, None if batch.num_envs == 1 else [row]
@@ -62,7 +62,7 @@ class MultiAgentVRPEnv:
         self.max_obs_dim, self.raw_obs_dims = self._lists.width, self._lists.raw_widths
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy: it plays the copy of the world."""
+        """A copy plays the copy of the world."""
         vars(self).update(state)
         self.bind(self.world)
 
@@ -77,11 +77,11 @@ class MultiAgentVRPEnv:
         return self.world.world_step
 
     def seed(self, seed: int | None = None) -> None:
-        """The next reset begins the episode of the key (seed, 0, 0); None leaves the seed as it is."""
+        """Makes the next reset begin the episode of the key (seed, 0, 0); None: no-op."""
         self._pending = None if seed is None else check_seed(seed)
 
     def reset(self) -> list[np.ndarray]:
-        """Begins the next episode: what each agent sees, padded with trailing zeros, float32."""
+        """Begins the next episode. Returns the observation of each agent, padded with trailing zeros, float32."""
         seed, self._pending = self._pending, None
         self._batch.reset(rows=[self.world.row], seed=None if seed is None else [seed])
         return self.observations()
@@ -100,19 +100,19 @@ class MultiAgentVRPEnv:
         return list(self._lists.observations()[0]), rewards, [done] * self.n, self._lists.infos()[0]
 
     def observations(self) -> list[np.ndarray]:
-        """What each agent sees now, as `reset` gives it."""
+        """The current observations, as `reset` returns them."""
         return list(self._lists.observations()[0])
 
     def share_obs(self) -> np.ndarray:
-        """What a central critic sees now, float32."""
+        """The current shared observation, float32."""
         return self._lists.shared()[0, 0].copy()
 
     def available_actions(self) -> list[np.ndarray]:
-        """Of each agent, 1 for what it may do now and 0 for the rest, float32."""
+        """For each agent its current mask: 1 for an allowed action, else 0, float32."""
         return self._lists.masks()[0]
 
     def moments(self) -> list[Info]:
-        """Of each agent, what an info says of the present moment; all there is to say after a reset."""
+        """For each agent the info of the current state, which is all there is after a reset."""
         return self._lists.moments()[0]
 
     def render(self, mode: str = "human") -> np.ndarray | None:
@@ -126,13 +126,13 @@ class MultiAgentVRPEnv:
         return None
 
     def close(self) -> None:
-        """Ends the use of the world this is a row of."""
+        """Closes the world that this is a row of."""
         self._batch.close()
 
 
 def share_world(envs: Sequence[Any]) -> TruckDrone | None:
-    """Makes environments rows of one new world, each with its own seed, if they are plain, alike and not begun; else
-    leaves them as they are and returns None."""
+    """Makes environments rows of one new world, each with its own seed, if they are plain, alike and never reset;
+    else returns None."""
     if not envs or any(type(env) is not MultiAgentVRPEnv for env in envs):
         return None
     alone = [env.world.batch for env in envs]

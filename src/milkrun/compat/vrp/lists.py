@@ -1,7 +1,7 @@
-"""From the buffers of some rows to what the list API hands out: fresh arrays, padded, and a dict an agent.
+"""Converts the buffers of rows to the lists of the interface: new arrays, padded, and a dict an agent.
 
-A row's agents stand in the world's order, the truck first. Every array handed out is new and shares no number with
-another, so nothing that a caller keeps or changes meets a later step.
+A row's agents are in the world's order, the truck first. Every array returned is a copy, so a caller may keep or change
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Info = dict[str, Any]
 
 
 class Lists:
-    """The agents of a slice of rows. Made once: a world's state and views stay where they are."""
+    """The agents of a slice of rows. Made once, since a world's state and views keep their memory."""
 
     def __init__(self, batch: TruckDrone, rows: slice) -> None:
         sizes = batch.sizes
@@ -35,28 +35,28 @@ class Lists:
         self._served, self._steps, self._customers = batch.customers_served[rows], batch.i[rows], sizes["C"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy shows the copy of the world."""
+        """A copy refers to the copy of the world."""
         return Lists, self._of
 
     def observations(self) -> np.ndarray:
-        """What each agent sees, with trailing zeros: (rows, agents, width)."""
+        """The observation of each agent, with trailing zeros: (rows, agents, width)."""
         seen = self._blank.copy()
         seen[:, :1, : self._truck_seen.shape[2]] = self._truck_seen
         seen[:, 1:, : self._drones_seen.shape[2]] = self._drones_seen
         return seen
 
     def shared(self) -> np.ndarray:
-        """What a central critic sees, once for each agent: (rows, agents, S)."""
+        """The shared observation, once for each agent: (rows, agents, S)."""
         return self._shared.copy()
 
     def masks(self) -> list[list[np.ndarray]]:
-        """By row and agent, 1 for what it may do and 0 for the rest, float32, as long as it has actions."""
+        """For each row and agent its mask: 1 for an allowed action, else 0, float32, of the number of its actions."""
         mask = self._mask.astype(np.float32)
         drones = mask[:, self._truck_choices :].reshape(self._drone_masks)
         return [[truck, *own] for truck, own in zip(mask[:, : self._truck_choices], drones)]
 
     def moments(self) -> list[list[Info]]:
-        """By row and agent, what goes with an observation: after a reset there is no more to say."""
+        """For each row and agent the info of the state, which is all there is after a reset."""
         return [
             [
                 {
@@ -75,7 +75,7 @@ class Lists:
         ]
 
     def infos(self) -> list[list[Info]]:
-        """By row and agent, what a step says: what goes with its observation and what became of the action."""
+        """For each row and agent the info of a step: that of the state, and the outcome of the action."""
         infos = self.moments()
         executed, illegal, forced = self._executed.tolist(), self._illegal.tolist(), self._forced.tolist()
         for row, done_row, wrong_row, forced_row in zip(infos, executed, illegal, forced):

@@ -1,7 +1,7 @@
-"""`View`: what all entities of a row share: they show what its buffers hold and cannot be written.
+"""`View`: the base class of the entities of a row, which read its buffers and cannot be written.
 
-An attribute is declared by where its value stands: in a field of the row, in the entity's part of one, in the instance
-that the row plays, or in the configuration.
+An attribute is declared by the source of its value: a field of the row, the entity's part of one, the instance that the
+row plays, or the configuration.
 """
 
 from __future__ import annotations
@@ -51,37 +51,37 @@ class View:
         raise AttributeError(f"{kind}.{name} cannot be assigned, it is a view of row {self.row}: {how}")
 
     def _executed(self, agent: int) -> int:
-        """What an agent did last; -1 before the first step."""
+        """The last action of an agent; -1 before the first step."""
         return int(self.batch.executed[self.row, agent]) if self.batch.i[self.row] > 0 else -1
 
 
 def locked(array: np.ndarray) -> np.ndarray:
-    """The same memory, not to be written through."""
+    """A read-only view of an array."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def unless_none(number: Any) -> int | None:
-    """An index, where fields write -1 for none."""
+    """An index, or None where the field has -1."""
     return int(number) if number >= 0 else None
 
 
 def of_row(field: str, read: Callable[[Any], Any]) -> Any:
-    """An attribute that shows a field of the row."""
+    """An attribute that reads a field of the row."""
     return property(lambda view: read(getattr(view.batch, field)[view.row]))
 
 
 def of_entity(field: str, read: Callable[[Any], Any]) -> Any:
-    """One that shows the entity's part of a field."""
+    """An attribute that reads the entity's part of a field."""
     return property(lambda view: read(getattr(view.batch, field)[view.row, view.index]))
 
 
 def of_instance(field: str, read: Callable[[Any], Any]) -> Any:
-    """One that shows the entity's part of an instance field; many rows may play one instance."""
+    """An attribute that reads the entity's part of an instance field; many rows may play one instance."""
     return property(lambda view: read(getattr(view.batch, field)[view.batch.instance_row[view.row], view.index]))
 
 
 def of_config(option: str, read: Callable[[Any], Any]) -> Any:
-    """One that shows an option of the configuration."""
+    """An attribute that reads an option of the configuration."""
     return property(lambda view: read(getattr(view.batch.config, option)))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from milkrun.core.errors import BadInstance, ShapeError
-from milkrun.core.instance_record import InstanceRecord
+from milkrun.core.instances import InstanceRecord
 
 EPS = 1e-9  # tolerance of max_fly
 NO_FLY = -1

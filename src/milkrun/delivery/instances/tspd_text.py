@@ -39,7 +39,7 @@ def load_tspd(path: str | os.PathLike[str]) -> TSPDInstance:
     """The instance in a file; one that does not parse is a FormatError with file, line and word."""
     page = _Page(path)
     directives = page.directives()
-    truck, drone = (page.real(page.take(f"the {who}'s cost per distance"), 0.0) for who in ("truck", "drone"))
+    truck, drone = (page.real(page.take(f"the {vehicle}'s cost per distance"), 0.0) for vehicle in ("truck", "drone"))
     count = page.take("the number of nodes")
     n = page.whole(count, 2, MAX_NODES)
     locs = np.zeros((n, 2))
@@ -127,7 +127,7 @@ def _restrictions(page: _Page, directives: list[list[Word]], n: int) -> tuple[fl
         if name.text != "#MAXFLY":
             listed[name.text].append(page.whole(value, 0, n - 1))
         elif limit is not None:
-            raise page.fault(name, f"stands a second time; the first is in line {limit.line}")
+            raise page.fault(name, f"is given a second time; the first is in line {limit.line}")
         else:
             limit = value
     if limit is None or limit.text == "Infinity":

@@ -17,11 +17,11 @@ WORDS = {
     "RETURN": "return to the truck",
     "DELIVER": "deliver to customer ",
 }
-STRANDED = "the battery might not bring it home from there"
+STRANDED = "the battery might not suffice for the return"
 
 
 def why_illegal(world: Any, row: int, actions: Any) -> str:
-    """Of the first agent whose action is masked: "drone_0: DELIVER_3: carried by drone_1"."""
+    """The reason for the first masked action, such as "drone_0: DELIVER_3: carried by drone_1"."""
     names = [name for group in world.groups.values() for name in group]
     masks = [world.truck_mask[row, 0], *world.drone_mask[row]]
     for agent, (name, action, mask) in enumerate(zip(names, actions, masks, strict=True)):
@@ -33,14 +33,14 @@ def why_illegal(world: Any, row: int, actions: Any) -> str:
 
 
 def why_masked(world: Any, row: int, index: int) -> str:
-    """Of an action by its index in the flat mask; agents are called as pages call them."""
+    """The reason for an action by its index in the flat mask, with display names of agents."""
     d, action = divmod(index - world.sizes["T"], world.sizes["K"])
     agent, action = (0, index) if index < world.sizes["T"] else (1 + d, action)
     return _why(world, row, agent, action).replace("drone_", "drone ")
 
 
 def code(world: Any, agent: int, action: int) -> str:
-    """STAY, MOVE_2, DELIVER_0 ...: an action of agent 0, the truck, or of drone agent - 1."""
+    """The code of an action (STAY, MOVE_2, DELIVER_0, ...) of agent 0, the truck, or of drone agent - 1."""
     d, n, k = world.sizes["D"], world.sizes["N"], world.sizes["K"]
     if agent == 0 and 0 <= action < world.sizes["T"]:
         named = ["STAY", *(f"MOVE_{j}" for j in range(n))]
@@ -51,7 +51,7 @@ def code(world: Any, agent: int, action: int) -> str:
 
 
 def in_words(code: str) -> str:
-    """MOVE_2: drive to N2."""
+    """The words for a code: MOVE_2 is "drive to N2"."""
     verb, _, number = code.partition("_")
     return f"{WORDS[verb]}{number}" if verb in WORDS else code
 
@@ -62,7 +62,7 @@ def _why(world: Any, row: int, agent: int, action: int) -> str:
 
 def _truck(world: Any, row: int, action: int) -> str:
     if action < MOVE + world.sizes["N"]:
-        # Only roads close a MOVE, so the two ends of the truck's road are there; without roads `truck_edge` is empty.
+        # Only roads close a MOVE, so `truck_edge` has two entries here; without roads it is empty.
         u, v = world.truck_edge[row].tolist()
         return f"no road leads there from node {u}" if u == v else f"it is on the road between nodes {u} and {v}"
     recovers, d = divmod(action - MOVE - world.sizes["N"], world.sizes["D"])
@@ -93,7 +93,7 @@ def _delivery(world: Any, row: int, d: int, c: int, own: int) -> str:
     if own >= 0 and own != c:
         return f"it carries the parcel of customer {own}"
     if world.lost[row, c]:
-        return "the parcel lies in a wreck"
+        return "the parcel is in a wreck"
     if own < 0:
         carriers = np.flatnonzero((world.carrying[row] == c) & (world.status[row] != CRASHED))
         others = [int(other) for other in carriers if other != d]
@@ -101,5 +101,5 @@ def _delivery(world: Any, row: int, d: int, c: int, own: int) -> str:
             return f"carried by drone_{others[0]}"
         gap = np.hypot(*(world.drone_pos[row, d] - world.truck_pos[row]))
         if not world.air and gap > world.reach:
-            return "parcels are loaded beside the truck"
+            return "parcels are loaded at the truck"
     return STRANDED

@@ -108,22 +108,22 @@ def mark_allowed(w, b, q, t):
             w.action_mask[b, first + j] = False
         status = w.status[b, d]
         onboard = status == ONBOARD
-        beside = False
+        in_reach = False
         if onboard or status == CRASHED:
             w.action_mask[b, first + HOVER] = True
         if not onboard:
             gap = to_truck(w, b, d)
-            beside = gap <= w.reach
+            in_reach = gap <= w.reach
             if status != CRASHED:
                 if w.sound:
-                    mark_drone(w, b, q, d, first, t, gap, beside)
+                    mark_drone(w, b, q, d, first, t, gap, in_reach)
                 else:
                     mark_drone_as_published(w, b, d, first)
             # only the published rules let the truck recover a wreck
             elif w.sound:
-                beside = False
+                in_reach = False
         w.action_mask[b, 1 + w.N + d] = onboard and w.battery[b, d] - w.hover_energy >= enough
-        w.action_mask[b, 1 + w.N + w.D + d] = beside
+        w.action_mask[b, 1 + w.N + w.D + d] = in_reach
 
 
 @kernel
@@ -135,7 +135,7 @@ def mark_roads(w, b, q):
 
 
 @kernel
-def mark_drone(w, b, q, d, first, t, gap, beside):
+def mark_drone(w, b, q, d, first, t, gap, in_reach):
     """An airborne drone under the sound rules."""
     w.action_mask[b, first + HOVER] = safe_hover(w, b, q, d, gap)
     k = w.carrying[b, d]
@@ -145,7 +145,7 @@ def mark_drone(w, b, q, d, first, t, gap, beside):
         w.action_mask[b, first + RETURN] = not on
         return
     w.action_mask[b, first + RETURN] = True
-    if w.air or beside:
+    if w.air or in_reach:
         for c in range(w.C):
             if not (w.served[b, c] or w.lost[b, c] or (w.reserve and carried_elsewhere(w, b, d, c))):
                 w.action_mask[b, first + DELIVER + c] = safe_deliver(w, b, q, d, c, t)

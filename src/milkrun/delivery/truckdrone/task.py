@@ -229,8 +229,8 @@ class _Log:
             self.need(ref not in self.arrival, "the customer has it")
             self.need("wreck" not in holders, "lies in a wreck")
             self.need(not self.config.reserve or not holders, "another drone has it")
-            beside = _far(drone.place, self.truck) <= self.config.recovery_threshold + TOL
-            self.need(self.config.pickup == "air" or beside, "is too far from the truck")
+            in_reach = _far(drone.place, self.truck) <= self.config.recovery_threshold + TOL
+            self.need(self.config.pickup == "air" or in_reach, "is too far from the truck")
         drone.parcel = ref
 
     def serve(self, drone: _Drone, end: Place, ref: int) -> None:

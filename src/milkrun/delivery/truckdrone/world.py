@@ -58,7 +58,7 @@ class TruckDrone(World):
 
     truck_pos = state(float64, 2, doc="place of the truck")
     truck_vel = state(float64, 2, doc="its velocity in the last step")
-    truck_node = state(int64, low=-1, high="last node", doc="node the truck stands on, -1 between nodes")
+    truck_node = state(int64, low=-1, high="last node", doc="node of the truck, -1 between nodes")
     truck_target = state(int64, low=-1, high="last node", doc="target node, -1 none")
     truck_edge = state(int64, "E", low=0, high="last node", doc="with road_graph: ends of its road; its node twice")
     drone_pos = state(float64, "D", 2, doc="place of each drone")

@@ -124,14 +124,13 @@ def _arrays(cls: Any, k: int, one: Any) -> dict[str, np.ndarray]:
 
 
 def check_state(arrays: Arrays) -> None:
-    """Rules that every play keeps, also in rows that have ended. Those on which the indices of a step rest stand in the
-    kernel `fault`."""
-    _check_machines(arrays)
+    """Checks rules that hold in all play, also of ended rows; the kernel `fault` checks those that protect indices."""
+    _check_vehicles(arrays)
     _check_record(arrays)
 
 
-def _check_machines(arrays: Arrays) -> None:
-    """Where truck and drone are, and what they have covered."""
+def _check_vehicles(arrays: Arrays) -> None:
+    """Checks the nodes of truck and drone, and the covered ones."""
     truck, launch, fly, covered = (arrays[name] for name in ("truck", "launch", "fly", "covered"))
     nodes, row, n, out = covered.shape[1], np.arange(len(truck)), arrays["n_nodes"], fly >= 0
     for name, place in (("truck", truck), ("launch", launch), ("fly", fly)):
@@ -141,7 +140,7 @@ def _check_machines(arrays: Arrays) -> None:
     kept = (np.arange(nodes) == 0) | (np.arange(nodes) >= n[:, None])
     refuse_where("covered", covered, ~covered & kept, "the depot and padding are covered from the start")
     for name, place in (("truck", truck), ("launch", launch), ("fly", fly)):
-        # -1 reads the last column, which `place >= 0` then sets aside; place >= n was refused above
+        # -1 reads the last column, which `place >= 0` excludes; place >= n is refused above
         refuse_where(name, place, (place >= 0) & ~covered[row, place], "is a node that is not covered")
     left = arrays["left"]
     refuse_where("left", left, left != (~covered).sum(axis=1), "must be the nodes not covered")
@@ -157,7 +156,7 @@ def _check_machines(arrays: Arrays) -> None:
 
 
 def _check_record(arrays: Arrays) -> None:
-    """The actions taken: launches and joins in turn, as many as the counts say. Stepping without a record has none."""
+    """Checks the recorded actions: alternating launches and joins, matching the counts. A record may be absent."""
     if "plan" not in arrays or "ops" not in arrays:
         return
     plan, steps, fly = arrays["plan"].astype(np.int64), arrays["steps"], arrays["fly"]
@@ -168,7 +167,7 @@ def _check_record(arrays: Arrays) -> None:
     refuse_where("plan", plan, wrong, f"must be 0..{2 * nodes} up to steps = {int(steps.max(initial=0))}, then -1")
     sent, back = (plan >= nodes) & (plan < 2 * nodes), plan == 2 * nodes
     out = np.cumsum(sent, axis=1) - np.cumsum(back, axis=1)
-    refuse_where("plan", plan, (out < 0) | (out > 1), "launches and joins must follow each other in turn")
+    refuse_where("plan", plan, (out < 0) | (out > 1), "launches and joins must alternate")
     airborne = sent.sum(axis=1) - back.sum(axis=1)
     refuse_where("fly", fly, (fly >= 0) != (airborne == 1), "does not fit the launches and joins of the plan")
     by_drone, done = arrays["by_drone"], arrays["num_ops"]

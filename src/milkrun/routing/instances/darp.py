@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from milkrun.core.errors import BadInstance, ShapeError
-from milkrun.core.instance_record import InstanceRecord
+from milkrun.core.instances import InstanceRecord
 from milkrun.routing.darp.windows import FAULTS, faults_alone, tightened
 
 MOST = 1e9

@@ -18,17 +18,6 @@ from milkrun.routing.instances.darp import DARPInstance
 from milkrun.solvers.darp import construct, ortools, search
 from milkrun.solvers.darp.construct import ORDERS, Routes
 
-__all__ = [
-    "DARPPlan",
-    "best_insertion",
-    "improve",
-    "insertion",
-    "insertion_batch",
-    "price_routes",
-    "solve_exact",
-    "solve_ortools",
-]
-
 MOST_REQUESTS = 3  # of solve_exact; 90 orders of three requests, 2520 of four
 
 

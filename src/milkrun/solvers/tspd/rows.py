@@ -19,10 +19,10 @@ EXACT_UP_TO = 12  # nodes
 
 
 def solve_job(job: Job) -> Solution:
-    """Every method of the TSP with drone; which they are, the class of the world says."""
+    """Runs any method of the TSP with drone named by the world class."""
     rows, nodes = rows_of(job.instances)
     for name in job.config:
-        raise ConfigError(f"{name}={job.config[name]!r}: the solvers of TSPD have no options, an instance says it all")
+        raise ConfigError(f"{name}={job.config[name]!r}: the solvers of TSPD have no options")
     plans = []
     with job.bar(len(rows)) as advance:
         for one in rows:
@@ -38,8 +38,10 @@ def solve_job(job: Job) -> Solution:
 
 
 def rows_of(instances: Any) -> tuple[list[TSPDInstance], int]:
-    """One instance, several, or the fields of a batch under the names of the world, the instance first; and the nodes
-    of the world whose actions plans are: those of the fields, padding included, or of the largest instance."""
+    """The instances and the number of nodes of their world, which defines the actions.
+
+    `instances` is one instance, several, or the fields of a batch with the instance first. The number of nodes is that
+    of the fields, padding included, or of the largest instance."""
     if hasattr(instances, "keys"):
         fields = {str(name): as_array(str(name), instances[name]) for name in list(instances.keys())}
         needed = ("locs", "c_truck", "c_drone", "no_visit", "forbid", "max_fly", "n_nodes")

@@ -1,7 +1,6 @@
-"""`Scenario`: the six weights of the reward, and what a row answers when asked as scenarios are asked.
+"""`Scenario`: the six weights of the reward, and the methods of a scenario, which read a row.
 
-The rules are compiled, so a scenario can change numbers only: the weights are read when a world is made, and all else
-is looked up in the row.
+The rules are compiled, so a scenario can change numbers only: a world reads the weights when it is made.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ OPTIONS = (
     "delivery_threshold",
     "recovery_threshold",
 )
-"""What is read from an argument list, beside the preset, the seed and `road_graph`."""
+"""The attributes read from an argument list, besides the preset, the seed and `road_graph`."""
 
 
 def preset_weights(args: Any) -> dict[str, float]:
@@ -87,9 +86,9 @@ class Scenario:
         return {name: getattr(self, name) for name in WEIGHTS}
 
     def make_world(self, args: Any) -> World:
-        """A new row; `args` as `VRPEnv` reads it."""
+        """Makes a row; `args` is that of `VRPEnv`."""
         options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if hasattr(args, name)}
-        if getattr(args, "road_graph", False):  # False is what a parser says of a flag that was not given
+        if getattr(args, "road_graph", False):  # a parser sets False for an absent flag
             options["road_graph"] = True
         options |= self.weights
         seed = check_seed(getattr(args, "seed", 0))
@@ -102,24 +101,24 @@ class Scenario:
         world.batch.reset(rows=[world.row])
 
     def observation(self, agent: Truck | Drone, world: World) -> np.ndarray:
-        """What an agent sees, without padding."""
+        """The observation of an agent, without padding."""
         seen = world.batch.truck_obs if isinstance(agent, Truck) else world.batch.drone_obs
         own: np.ndarray = seen[world.row, agent.index]
         return own.copy()
 
     def get_share_obs(self, world: World) -> np.ndarray:
-        """What a central critic sees."""
+        """The shared observation."""
         shared: np.ndarray = world.batch.state[world.row]
         return shared.copy()
 
     def get_available_actions(self, agent: Truck | Drone, world: World) -> np.ndarray:
-        """1 for what an agent may do, 0 for the rest, float32."""
+        """The mask of an agent: 1 for an allowed action, else 0, float32."""
         masks = world.batch.truck_mask if isinstance(agent, Truck) else world.batch.drone_mask
         own: np.ndarray = masks[world.row, agent.index]
         return own.astype(np.float32)
 
     def compute_share_obs_dim(self, world: World) -> int:
-        """The length of what a central critic sees."""
+        """The length of the shared observation."""
         return int(world.batch.sizes["S"])
 
     def is_terminal(self, world: World) -> bool:
@@ -131,7 +130,7 @@ class Scenario:
         return float(world.batch.reward_exact[world.row])
 
     def info(self, agent: Truck | Drone, world: World) -> Info:
-        """What a step says to an agent."""
+        """The info of an agent."""
         infos = Lists(world.batch, slice(world.row, world.row + 1)).infos()[0]
         return infos[0 if isinstance(agent, Truck) else 1 + agent.index]
 
