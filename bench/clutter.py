@@ -386,8 +386,8 @@ def _add_shares(results: _Results, theirs: float | None) -> None:
         100 * found["kernels"],
         "promised at most 10, goal 6",
     )
-    for name, says in (("rollout", "physics"), ("place", "rows put to sleep or reset"), ("rest", "Python")):
-        results.cost(f"default, {says}: % of a step", 100 * found[name])
+    for name, label in (("rollout", "physics"), ("place", "rows put to sleep or reset"), ("rest", "Python")):
+        results.cost(f"default, {label}: % of a step", 100 * found[name])
     results.table.add(measured="default: substeps a pick (peer: SAPIEN)", milkrun=found["substeps"], peer=theirs)
 
 

@@ -228,8 +228,8 @@ def gathered(episodes: int) -> float:
     address = ray.get_runtime_context().gcs_address
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", GATHER.format(episodes=episodes), address]
-    said = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
-    return float(said.stdout.split()[-1])
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
+    return float(done.stdout.split()[-1])
 
 
 def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
@@ -237,7 +237,7 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     set_clock("wall")  # the work is done in other processes
     table = Table("Evaluation on Ray, a Ray of this machine, its start not counted", ["measured", "value", "beside"])
     promised: dict[str, float] = {}
-    # Ray ends workers that idle for a second; the one that waits while the other works alone would be started anew.
+    # Ray ends workers that idle for a second, and would restart the one that waits while the other works alone.
     os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
     with connected():
         empty_seconds, own = overhead()

@@ -83,7 +83,7 @@ class Paces(NamedTuple):
 
     whole: Pace
     step: Pace
-    look: Pace
+    picture: Pace
 
 
 # -- flights ----------------------------------------------------------------------------------------------------------
@@ -107,9 +107,9 @@ class Flight:
         self.world = world
         self.begin = begin
 
-    def play(self, turns: int, looks: bool = True) -> Paces:
+    def play(self, turns: int, with_pictures: bool = True) -> Paces:
         world, live, stepped = self.world, 0, 0
-        step, calm, look = np.zeros(2), np.zeros(2), np.zeros(2)
+        step, calm, picture = np.zeros(2), np.zeros(2), np.zeros(2)
         if self.begin is not None:
             world.load_state_dict(self.begin)
         for _ in range(turns):
@@ -117,15 +117,15 @@ class Flight:
             times = [_now()]
             world.step(actions)
             times.append(_now())
-            if looks:
+            if with_pictures:
                 world.observe()
             times.append(_now())
-            stepping, looking = np.diff(times, axis=0)
-            step, look, live = step + stepping, look + looking, live + alive
+            stepping, rendering = np.diff(times, axis=0)
+            step, picture, live = step + stepping, picture + rendering, live + alive
             if alive == world.num_envs:
                 calm, stepped = calm + stepping, stepped + alive
-        pictures = turns * world.num_envs if looks else 0
-        return Paces(_pace(live, step + look), _pace(stepped, calm), _pace(pictures, look))
+        pictures = turns * world.num_envs if with_pictures else 0
+        return Paces(_pace(live, step + picture), _pace(stepped, calm), _pace(pictures, picture))
 
 
 def _now() -> tuple[float, float]:
@@ -182,7 +182,7 @@ def crowded(sizes: Sizes, boxes: int, **options: Any) -> Flight:
     return flight
 
 
-def paces(*flights: Flight, rounds: int, turns: int, looks: bool = True) -> list[Paces]:
+def paces(*flights: Flight, rounds: int, turns: int, with_pictures: bool = True) -> list[Paces]:
     """Medians of flights that play in turn, so that a busy moment affects all of them."""
     found: list[list[Paces]] = [[] for _ in flights]
     for flight in flights:
@@ -190,7 +190,7 @@ def paces(*flights: Flight, rounds: int, turns: int, looks: bool = True) -> list
     with no_garbage_collection():
         for _ in range(rounds):
             for own, flight in zip(found, flights, strict=True):
-                own.append(flight.play(turns, looks))
+                own.append(flight.play(turns, with_pictures))
     return [Paces(*(_median(part) for part in zip(*own, strict=True))) for own in found]
 
 
@@ -206,7 +206,7 @@ class _Results:
     """The table and its promises."""
 
     def __init__(self, options: argparse.Namespace, sizes: Sizes) -> None:
-        title = f"Drone tracking ({sizes.rows} rows, one thread unless said, a second unless said)"
+        title = f"Drone tracking ({sizes.rows} rows, by default one thread and rates per second)"
         columns = [
             "measured",
             "milkrun",
@@ -244,7 +244,7 @@ class _Results:
     def steps(self, measured: str, found: Paces, promise: str | None = None) -> None:
         """Add whole steps, and the times of their two parts."""
         by = self.options.clock
-        parts = {"step, us": 1e6 / found.step.by(by), "picture, us": 1e6 / found.look.by(by)}
+        parts = {"step, us": 1e6 / found.step.by(by), "picture, us": 1e6 / found.picture.by(by)}
         self.rate(measured, found.whole, promise=promise, **parts)
 
     def cost(self, measured: str, value: float, promise: str | None = None) -> None:
@@ -262,7 +262,7 @@ class _Results:
 
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without pictures, resets, threads, the
+    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a picture, resets, threads, the
     original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
@@ -294,7 +294,7 @@ def _add_scenes(results: _Results) -> None:
     for scene, found in zip(SCENES, whole, strict=True):
         results.steps(f"whole steps, {scene}", found)
     results.promise(f"whole steps/s a core, worst of six scenes ({FULL_STEPS})", min(p.whole.by(by) for p in whole))
-    blind = paces(*flights, **_how(sizes), looks=False)
+    blind = paces(*flights, **_how(sizes), with_pictures=False)
     for scene, found in zip(SCENES, blind, strict=True):
         results.rate(f"steps without a picture, {scene}", found.step)
     results.promise(
@@ -475,7 +475,7 @@ def _add_pictures(results: _Results) -> None:
     answer = run_osmesa(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
     for count in COUNTS:
         for way, n in BESIDE.items():
-            ours, own = found[count, n].look, "1 sample" if n == 1 else "2x2 samples"
+            ours, own = found[count, n].picture, "1 sample" if n == 1 else "2x2 samples"
             measured = f"pictures alone, {count} boxes, {own} (peer: MuJoCo on OSMesa, {way})"
             if isinstance(answer, str):
                 results.table.add(measured=measured, milkrun=ours.wall, peer=answer, **{"a CPU-second": ours.cpu})
@@ -600,9 +600,9 @@ def _add_fresh(results: _Results) -> None:
     imports, image = (statistics.median(one[name + suffix] for one in found) for name in ("import", "image"))
     results.cost("import milkrun: s", imports)
     results.cost("first picture after import milkrun, kernels on disk: s", image, "promised at most 3")
-    for name, says in (("own", "a town each"), ("shared", "all on one town")):
-        results.cost(f"memory a row, {says}, fields: kB", memory[name])
-        results.cost(f"memory a row, {says}, growth of the process: kB", memory[f"{name}, resident"])
+    for name, label in (("own", "a town each"), ("shared", "all on one town")):
+        results.cost(f"memory a row, {label}, fields: kB", memory[name])
+        results.cost(f"memory a row, {label}, growth of the process: kB", memory[f"{name}, resident"])
 
 
 # -- remote simulators ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
     python scripts/make_synthetic_town.py [folder]
 
 50 sites of three bins each (paper, plastic, glass): a dense centre on a street grid, three suburbs, two main roads, a
-few hamlets at the edges; the depot is on an industrial estate. No site stands in the river.
+few hamlets at the edges; the depot is on an industrial estate. No site is in the river.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""What the clutter benchmark times is what it says: picks and no resets, the same macro for its peer, parts of a step
-that add up."""
+"""The clutter benchmark times picks without resets, gives its peer the same macro, and its parts of a step add up."""
 
 import json
 import re
@@ -33,7 +32,7 @@ SAPIEN = {preset: {"wall": 10.0, "cpu": 20.0, "substeps": 50.0} for preset in ("
 
 @pytest.fixture
 def sapien(tmp_path, monkeypatch):
-    """A peer that answers at once, in place of SAPIEN's."""
+    """A stub of SAPIEN that returns at once."""
     python = tmp_path / ".venv-sapien" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\necho '{json.dumps(SAPIEN)}'\n")
@@ -46,12 +45,12 @@ def test_only_picks_are_counted_and_rows_stand_at_all_points_of_an_episode():
     played = Episodes("small_scene", 9, threads=1)
     assert len(set(played.world.step_count)) >= 6
     counted = [(played.play(1), np.count_nonzero(played.world.last_ticks)) for _ in range(4)]
-    assert [own for own, _ in counted] == [told for _, told in counted]
+    assert [own for own, _ in counted] == [ticks for _, ticks in counted]
     assert min(own for own, _ in counted) < 9
 
 
 def test_the_parts_of_a_step_add_up_and_timing_them_changes_nothing():
-    """The same picks as in a world that nobody timed."""
+    """The same picks as in an untimed world."""
     timed, plain = (Episodes("small_scene", 3, threads=1) for _ in range(2))
     found = shares(timed, 2)
     plain.play(2)
@@ -76,17 +75,17 @@ def test_a_whole_table(sapien):
 
 def test_sapien_and_we_play_in_turns(monkeypatch):
     """Each stretch of ours is followed by one of SAPIEN, on its share of the scenes and of the seconds."""
-    heard: list[object] = []
-    monkeypatch.setattr(clutter, "paces", lambda played, **how: heard.append("ours") or [Pace(8.0, 4.0)])
+    calls: list[object] = []
+    monkeypatch.setattr(clutter, "paces", lambda played, **how: calls.append("ours") or [Pace(8.0, 4.0)])
 
     def answer(preset, scenes, seconds):
-        heard.append((preset, list(range(5))[scenes], seconds))
-        return {preset: {"wall": float(len(heard)), "cpu": 2.0, "substeps": 50.0}}
+        calls.append((preset, list(range(5))[scenes], seconds))
+        return {preset: {"wall": float(len(calls)), "cpu": 2.0, "substeps": 50.0}}
 
     monkeypatch.setattr(clutter, "run_sapien", answer)
     results = clutter._Results(OPTIONS, TINY._replace(scenes=5, stretches=3, seconds=6.0))
     assert clutter._add_sapien(results) == 50.0
-    assert heard[:6] == [
+    assert calls[:6] == [
         "ours",
         ("default", [0, 3], 2.0),
         "ours",
@@ -98,7 +97,7 @@ def test_sapien_and_we_play_in_turns(monkeypatch):
 
 
 def test_without_sapien_the_table_says_why(tmp_path, monkeypatch):
-    """The rows stay, and nothing is promised of them."""
+    """The rows stay, without promises."""
     monkeypatch.chdir(tmp_path)
     results = clutter._Results(OPTIONS, TINY)
     clutter._add_sapien(results)
@@ -110,19 +109,19 @@ def test_without_sapien_the_table_says_why(tmp_path, monkeypatch):
 
 
 def test_processor_time_counts_for_each_thread():
-    """With --clock cpu a rate is what as many idle cores as threads would make of it."""
+    """With --clock cpu a rate is that of as many idle cores as threads."""
     pace = Pace(wall=7.0, cpu=5.0)
     assert pace.whole("wall") == 7.0
     assert pace.whole("cpu") == 10.0
     assert pace.whole("cpu", threads=1) == 5.0
 
 
-def test_sapien_is_told_all_that_its_macro_reads():
-    """Its script knows nothing of our code: what it asks of a task is what a task holds."""
+def test_sapien_gets_all_that_its_macro_reads():
+    """Its script does not import ours: the keys that it reads are those of a task."""
     script = Path(clutter.__file__).parent / "peers" / "sapien_picks.py"
-    asked = set(re.findall(r'task\["(\w+)"\]', script.read_text()))
+    read = set(re.findall(r'task\["(\w+)"\]', script.read_text()))
     task = task_of("default", slice(2))
-    assert asked == set(task)
+    assert read == set(task)
     assert np.array(task["poses"]).shape == (2, 12, 7) == (2, *np.array(task["parking"]).shape)
     inner = min(abs(at[0]) - half[0] for half, at in task["boxes"] if at[0])
     assert abs(np.array(task["poses"])[..., :2]).max() < inner

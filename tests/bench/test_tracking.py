@@ -1,5 +1,4 @@
-"""What the tracking benchmark times is what it says: steps of live rows, a crowd that the cameras see, the same boxes
-for its peer."""
+"""The tracking benchmark counts steps of live rows, puts boxes in front of cameras, and gives its peer the same."""
 
 import importlib.util
 import json
@@ -33,7 +32,7 @@ def at(rows):
 
 
 def answer(scenes, size, seconds):
-    """A peer that answers at once, in place of MuJoCo."""
+    """A stub of MuJoCo that returns at once."""
     return {count: {way: {"wall": 10.0, "cpu": 20.0, "same": 1.0} for way in BESIDE} for count in scenes}
 
 
@@ -51,18 +50,18 @@ def test_rows_stand_at_all_points_of_an_episode_and_only_live_ones_count():
     world.step = counting
     paces = Flight(world).play(6)
     assert sum(counted) == 29 and min(counted) == 4
-    spent = {name: n / getattr(paces, name).cpu for name, n in (("whole", 29), ("step", 25), ("look", 30))}
-    assert spent["whole"] >= spent["step"] + spent["look"]  # more by the turn that resets
+    spent = {name: n / getattr(paces, name).cpu for name, n in (("whole", 29), ("step", 25), ("picture", 30))}
+    assert spent["whole"] >= spent["step"] + spent["picture"]  # more by the turn that resets
 
 
-def test_without_a_look_no_picture_is_made():
+def test_without_pictures_none_is_made():
     """The image stays as it was, and no rate is given for it."""
     world = world_of(TINY)
     world.observe()
     before = world.image.copy()
-    paces = Flight(world).play(3, looks=False)
+    paces = Flight(world).play(3, with_pictures=False)
     np.testing.assert_array_equal(world.image, before)
-    assert np.isnan(paces.look.cpu) and paces.whole.cpu <= paces.step.cpu
+    assert np.isnan(paces.picture.cpu) and paces.whole.cpu <= paces.step.cpu
 
 
 def test_a_crowd_stands_before_every_camera_and_every_round_begins_there():
@@ -85,12 +84,12 @@ def test_a_crowd_stands_before_every_camera_and_every_round_begins_there():
     np.testing.assert_array_equal(starts[0][0], starts[1][0])
 
 
-def test_the_peer_is_told_all_that_it_reads_and_no_more():
-    """Its script knows nothing of our code: what it asks of a scene is what a scene holds."""
+def test_the_peer_gets_all_that_it_reads_and_no_more():
+    """Its script does not import ours: the keys that it reads are those of a scene."""
     text = SCRIPT.read_text()
-    asked = set(re.findall(r'scene\["(\w+)"\]', text))
+    read = set(re.findall(r'scene\["(\w+)"\]', text))
     scene = scene_of(crowded(TINY, COUNTS[0] - OWN, max_vehicles=1).world, 1)
-    assert asked == set(scene)
+    assert read == set(scene)
     assert set(re.findall(r'box\["(\w+)"\]', text)) == set(scene["boxes"][0])
     assert len(scene["boxes"]) == COUNTS[0] and np.array(scene["seen"]).shape == (32, 32)
     assert set(BESIDE) == set(re.findall(r'"([\w ,]+)": \(\d, \d\)', text))
@@ -98,7 +97,7 @@ def test_the_peer_is_told_all_that_it_reads_and_no_more():
 
 @pytest.mark.long
 def test_a_whole_table(monkeypatch):
-    """Tiny: every promise has a finite number, ratios are to the peer's rates by the clock that was asked for."""
+    """Tiny: every promise has a finite number, ratios are to the peer's rates by the chosen clock."""
     monkeypatch.setattr(tracking, "run_osmesa", answer)
     monkeypatch.setattr(tracking, "first_state", lambda options: Pace(wall=2.0, cpu=1.5))
     table, promised = tracking.tracking_table(OPTIONS, TINY)
@@ -111,14 +110,16 @@ def test_a_whole_table(monkeypatch):
     whole = [row["a CPU-second"] for name, row in rows.items() if re.fullmatch(r"whole steps, \w+", name)]
     assert len(whole) == 6
     assert promised["Tracking, whole steps/s a core, worst of six scenes (promised 6000, goal 10000)"] == min(whole)
-    own, shared = (rows[f"memory a row, {says}, fields: kB"]["milkrun"] for says in ("a town each", "all on one town"))
+    own, shared = (
+        rows[f"memory a row, {label}, fields: kB"]["milkrun"] for label in ("a town each", "all on one town")
+    )
     assert rows["first state of a worker process, kernels on disk: s"]["milkrun"] == 1.5
     assert own - shared > 120 * 120 / 1e3 / 2  # half of the ground at least, two rows share one
     json.dumps(table.rows)
 
 
 def test_without_osmesa_the_table_says_why(monkeypatch):
-    """The rows stay, and nothing is promised of them."""
+    """The rows stay, without promises."""
     monkeypatch.setattr(tracking, "run_osmesa", lambda *asked: "skipped: not here")
     results = tracking._Results(OPTIONS, TINY)
     tracking._add_pictures(results)
@@ -127,13 +128,13 @@ def test_without_osmesa_the_table_says_why(monkeypatch):
 
 
 def test_a_peer_that_fails_is_skipped_with_its_last_words():
-    """A scene that it does not understand stands for a library that is not there."""
+    """An invalid scene, in place of a missing library."""
     reason = tracking.run_osmesa({"40": [{}]}, 32, 0.01)
     assert reason.startswith("skipped, it needs") and len(reason) > 60
 
 
 def test_mujoco_sees_the_same_boxes():
-    """Where OSMesa is there: at the same pose nearly every pixel shows the same box as in our picture."""
+    """With OSMesa: at the same pose nearly every pixel shows the same box as in our picture."""
     if importlib.util.find_spec("mujoco") is None:
         pytest.skip("mujoco is not installed")
     world = crowded(TINY, 38, max_vehicles=1, size=84).world
@@ -145,6 +146,6 @@ def test_mujoco_sees_the_same_boxes():
 
 
 def test_rates_follow_the_clock():
-    """With --clock cpu promises are held against processor time."""
+    """With --clock cpu promises use processor time."""
     assert Pace(wall=7.0, cpu=5.0).by("wall") == 7.0
     assert Pace(wall=7.0, cpu=5.0).by("cpu") == 5.0

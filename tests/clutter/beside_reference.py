@@ -29,13 +29,13 @@ def check_near(mine: np.ndarray, theirs: Any, what: str) -> None:
 
 
 class Pair:
-    """Rows of a world, and a reference for each. `hit` of faces that stand upright is left out: they weigh nothing."""
+    """Rows of a world, and a reference for each. `hit` of upright faces is not compared: their weight is 0."""
 
     def __init__(self, rows: int, **options: Any) -> None:
         self.world = tray(rows, **options)
         c = self.world.config
         said = {name: getattr(c, name) for name in [*DEFAULT, *(f"reward_{term}" for term in TERMS)]}
-        said["rewards"] = "default"  # the weights say it all
+        said["rewards"] = "default"  # the weights define the rewards
         kind = ClutterRow if c.use_discrete_action else ClutterMotionRow
         self.rows = [kind(said) for _ in range(rows)]
         w = self.world
@@ -45,7 +45,7 @@ class Pair:
         self.compare()
 
     def step(self, actions: np.ndarray) -> None:
-        """One call of the rows that have not ended."""
+        """One call for the live rows."""
         live = np.flatnonzero(~self.world.done)
         self.world.step(actions[live], rows=live)
         for b in live:
@@ -63,7 +63,7 @@ class Pair:
             for name in ROUNDED:
                 check_near(getattr(w, name)[b], getattr(row, name), f"{name}, {where}")
             assert abs(w.objective[b] - row.objective) < 1e-5, where
-            assert w.rest_count[b] == min(row.rest_count, w.rest_ticks), where  # more than enough is not counted
+            assert w.rest_count[b] == min(row.rest_count, w.rest_ticks), where  # the world stops counting there
             if not w.env_busy[b]:  # the reference counts what is still carried, the world whole attempts
                 assert abs(w.action_efficiency[b] - row.action_efficiency) < 1e-6, where
             for name, theirs in row.log_fields().items():

@@ -1,4 +1,4 @@
-"""What is refused: a sentence that names what is wrong, and a world that is as it was."""
+"""Refused input: the error names the fault, and the world is unchanged."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ TWO = [on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12)]
     ],
 )
 def test_options_are_refused_by_name(options, words):
-    """Key, value and what is allowed."""
+    """The error has key, value and rule."""
     with pytest.raises(ConfigError, match=words):
         config(**options)
 
 
 def test_unknown_words_are_refused():
-    """An option, a preset, a number of rows that there is not."""
+    """Unknown options and presets, and an invalid number of rows."""
     with pytest.raises(ConfigError, match=r"suction_froce.*suction_force"):
         milkrun.make("milkrun/Clutter-v0", suction_froce=3)
     with pytest.raises(ConfigError, match=r"smal_scene.*small_scene"):
@@ -78,7 +78,7 @@ def test_unknown_words_are_refused():
     ],
 )
 def test_object_types_are_refused(name, shape, size, mass):
-    """Names, shapes, sizes and masses that cannot be; a name that has other numbers already."""
+    """Invalid names, shapes, sizes and masses; an existing name with other numbers."""
     with pytest.raises(ConfigError):
         register_object_type(name, shape, size, mass)
 
@@ -159,7 +159,7 @@ TILTED = [0.0, 0.12, 0.1, 0.9, 0.9, 0.0, 0.0]
     ],
 )
 def test_scenes_are_refused(pair, instance, error, words):
-    """Row, object and what; the row is as it was, to the byte."""
+    """The error has row, object and rule; the row is unchanged, to the byte."""
     before = bits(pair, 0)
     with pytest.raises(error, match=words):
         pair.reset(instance=instance)
@@ -183,7 +183,7 @@ def test_scenes_are_refused(pair, instance, error, words):
     ],
 )
 def test_factors_beyond_their_ranges_are_refused(name, value, words):
-    """What is declared of masses holds for given scenes too, and nothing comes in that the engine cannot bear."""
+    """Bounds of masses hold for given scenes too, including those of the engine."""
     world = laid(*TWO, tray_side=0.5, mass_range=(0.5, 1.5), friction_range=(0.4, 1.6))
     given = {
         "init_pose": poses(),
@@ -197,7 +197,7 @@ def test_factors_beyond_their_ranges_are_refused(name, value, words):
 
 
 def test_factors_at_the_ends_of_their_ranges_are_taken():
-    """Also 1, where the range leaves it out: then a mass is that of its type, and within what is declared."""
+    """Factor 1 is allowed, even outside of the range: the mass is that of its type."""
     heavy_box = heavy(SUGAR, 5.0)
     world = laid(*TWO, box_objects=(heavy_box,), tray_side=0.5, mass_range=(0.1, 0.5), friction_range=(2.0, 3.0))
     assert world.mass.tolist() == [[5.0, 5.0]] and world.objects.max() == 5 <= world.sizes["reach"]
@@ -239,7 +239,7 @@ def test_motions_of_another_shape_are_refused(actions):
 
 @pytest.mark.parametrize("rows", [[0, 0], [2], [-3], [0.5], [[0]]])
 def test_rows_that_are_not_there_are_refused(rows):
-    """In a reset and in a step, by name; nothing has moved."""
+    """In a reset and in a step, by name; nothing moves."""
     world = tray(2)
     before = [bits(world, b) for b in range(2)]
     for call in (lambda: world.reset(rows=rows), lambda: world.step([0] * len(rows), rows=rows)):

@@ -1,4 +1,4 @@
-"""Settled scenes: they lie still, do not depend on each other, are shipped for presets and kept once made."""
+"""Settled scenes: they lie still, are independent, shipped for presets, and cached."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def made(monkeypatch):
-    """Which scenes are settled from now on."""
+    """Records which scenes are settled."""
     found, settled = [], bank.settled
 
     def spy(config, scenes):
@@ -58,7 +58,7 @@ def check_still(config: ClutterConfig, poses: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("preset", "split"), SHIPPED)
 def test_every_preset_is_shipped(preset, split):
-    """256 scenes to train on and 64 to be judged on, under the key of the law as it is now: nothing is settled."""
+    """256 train scenes and 64 test scenes, under the present key: nothing is settled."""
     config = ClutterConfig.build(preset, split=split)
     poses, hits = bank._shipped(bank.key_of(config), split)
     count = 256 if split == "train" else 64
@@ -82,7 +82,7 @@ def test_all_shipped_scenes_lie_still(preset, split):
 
 
 def test_shipped_rays_are_those_of_the_poses():
-    """What is kept as bytes in the file is what rays meet that are cast now."""
+    """The stored hits equal those of rays cast now."""
     config = ClutterConfig.build("small_scene")
     scenes = bank.load(config)
     assert scenes.hits.dtype == np.int16
@@ -147,7 +147,7 @@ def test_a_damaged_file_is_made_anew(folder, made, damage):
 
 
 def test_a_tray_too_full_is_refused(monkeypatch):
-    """Four bottles do not lie below 61 mm on 0.2 x 0.2 m; a few scenes find it out for all six."""
+    """Four bottles do not lie below 61 mm on 0.2 x 0.2 m; a few scenes detect it for all six."""
     config = ClutterConfig(box_objects=("006_mustard_bottle",), tray_side=0.2, tray_wall=0.001, bank_size=6)
     drops, drawn = [], bank.drawn
 
@@ -175,7 +175,7 @@ def test_what_decides_the_scenes():
 
 
 def test_finer_rays_are_cast_for_the_same_scenes():
-    """A bank knows rays of 3 x 3 a face; for 4 x 4 they are cast when it is loaded."""
+    """A bank stores hits of 3 x 3 rays a face; 4 x 4 are cast when it is loaded."""
     config = ClutterConfig.build("small_scene", bank_size=4, ray_samples=4)
     scenes = bank.load(config)
     assert scenes.hits.shape == (4, 6, 48)

@@ -87,7 +87,7 @@ def test_totals_may_be_written_if_they_agree():
 
 @pytest.mark.parametrize(("key", "value", "true"), [("total_objects_per_env", 15, 12), ("num_object_types", 4, 3)])
 def test_a_total_that_disagrees_is_refused(key, value, true):
-    """When a configuration is made of it, with both numbers; what is read is the true one."""
+    """The error of `frozen` has both numbers; reading the total gives the true one."""
     config = Config()
     setattr(config.env, key, value)
     assert getattr(config.env, key) == true
@@ -103,7 +103,7 @@ def test_none_means_the_three_types():
 
 
 def test_configurations_share_nothing():
-    """A list edited in one is not that of another, nor of what it was frozen to."""
+    """Editing a list changes neither another configuration nor a frozen one."""
     one, other = Config(), Config()
     frozen = one.frozen()
     one.env.box_objects.append("009_gelatin_box")
@@ -123,7 +123,7 @@ def test_configurations_share_nothing():
     ],
 )
 def test_unknown_keys_are_named(given, message):
-    """With the nearest known one; nothing is written, also not what is known."""
+    """With the nearest known one; no key is written, not even known ones."""
     config = Config()
     with pytest.raises(ConfigError, match=message):
         config.update_from_dict({"scene": {"augment": False}, **given} if isinstance(given, dict) else given)
@@ -177,7 +177,7 @@ def test_unknown_presets_are_refused():
 
 
 def test_a_file_gives_the_same(tmp_path):
-    """All sections, numbers of numpy among them; and the one who reads it can go on editing."""
+    """All sections, including numpy numbers; the loaded configuration is editable."""
     config = get_config("small_scene")
     config.env.box_objects = ("004_sugar_box", "007_tuna_fish_can")
     config.scene.mass_range = (0.8, 1.2)
@@ -194,7 +194,7 @@ def test_a_file_gives_the_same(tmp_path):
 
 
 def test_a_file_may_name_some_keys(tmp_path):
-    """The others have their defaults; a file that is none is refused by name."""
+    """The others have their defaults; the error of an invalid file names it."""
     (tmp_path / "some.json").write_text('{"obs": {"samples": 5}}')
     assert Config.load(tmp_path / "some.json").frozen() == ClutterConfig(ray_samples=5)
     with pytest.raises(ConfigError, match=r"cannot read .*none.json"):

@@ -1,4 +1,4 @@
-"""When the physics of a row fails, that row ends, and nothing else is to be seen of it."""
+"""When the physics of a row fails, that row ends, without other effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_broken_row_ends_alone(poison, mode, tmp_path, monkeypatch, capfd):
             assert differing(bits(same, b), bits(broken, b)) == []
     start = broken.init_pose[2].tobytes()
     assert broken.obj_pose[2].tobytes() == start and not broken.obj_vel[2].any()
-    if mode != "motion":  # there no pick was under way
+    if mode != "motion":  # there was no pick
         n = broken.records[2] - 1
         assert broken.last_result[2] == 4 and broken.events(2)[n]["result"] == "physics_error"
         assert broken.step_count[2] == broken.records[2]
@@ -50,7 +50,7 @@ def test_a_broken_row_ends_alone(poison, mode, tmp_path, monkeypatch, capfd):
 
 
 class Spoiling:
-    """Stands before an engine, and leaves a number that is none in row 2 after its first tick, without a warning."""
+    """Wrapper of an engine that writes NaN into row 2 after its first tick, without a warning."""
 
     def __init__(self, engine, place):
         self._engine = engine

@@ -1,4 +1,4 @@
-"""Who is seen from above, who covers whom, by hand: faces, thirds, cans, turned and relabelled scenes."""
+"""Exposure and cover, computed by hand: faces, thirds, cans, turned and relabelled scenes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_cans_standing_and_lying():
 
 
 def test_a_can_is_gripped_on_its_surface():
-    """However steep a surface may be: what a can has no face for is no place to grip."""
+    """A can's missing face is no grip, at any limit of tilt."""
     world = laid(on_floor(SOUP, q=UPRIGHT), box_objects=(SOUP,), max_tilt_cos=0.0)
     assert world.grip_point[0, 0, 2] == pytest.approx(0.121) and world.grip_nz[0, 0] == 1
     assert (world.hit[0, 0, 9:] == -1).all()
@@ -66,7 +66,7 @@ def test_a_wall_hides_and_is_nobody():
 
 
 def test_every_row_of_cover_sums_to_one_at_most():
-    """What walls hide is nobody's."""
+    """Samples below a wall belong to no object."""
     world = tray(8, num_objects_per_type=2, bank_size=8, **CANS)
     assert (world.cover.sum(2) <= 1 + 1e-6).all() and (world.cover >= 0).all()
     assert np.array_equal(world.cover[:, range(6), range(6)], world.exposed)
@@ -107,7 +107,7 @@ def test_quarter_turns_and_labels_permute_the_views(options):
 
 
 def test_a_turned_scene_is_cast_the_same():
-    """What a reset takes from the bank is what rays cast anew would meet."""
+    """Hits from the bank equal those of newly cast rays."""
     world = tray(8, num_objects_per_type=2, bank_size=8, **CANS)
     cast = made(8, num_objects_per_type=2, bank_size=8, **CANS)
     cast.reset(instance={"init_pose": world.init_pose.copy()})
@@ -128,7 +128,7 @@ def test_the_highest_object_is_allowed_where_none_can_be_gripped():
 
 
 def test_a_scene_may_be_asked_for_turned_and_relabelled():
-    """By number, quarters and labels: the bits that the generator lays, and the same views."""
+    """By number, quarters and labels: the bits of the generator, and the same views."""
     world = tray(12, num_objects_per_type=2, bank_size=4)
     other = made(12, num_objects_per_type=2, bank_size=4, augment=False)
     assert set(world.scene_rot.tolist()) == {0, 1, 2, 3} and (np.diff(world.scene_label, axis=1) < 0).any()

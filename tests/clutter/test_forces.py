@@ -1,4 +1,4 @@
-"""What the cup feels: a lone flat object of mass m, lifted with 8 m/s2, pulls with m (g + 8) by a rising share."""
+"""The load of the cup: a lone flat object of mass m, lifted with 8 m/s2, pulls with m (g + 8) by a rising share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trays and objects larger than usual: what is out lies beside the tray, and the cup gets everywhere."""
+"""Large trays and objects: objects out of play lie beside the tray, and the cup reaches all places."""
 
 from __future__ import annotations
 

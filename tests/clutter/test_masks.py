@@ -1,4 +1,4 @@
-"""What may be chosen, and what refused actions do."""
+"""Allowed actions, and the effect of illegal ones."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .trays import CANS, SUGAR, bits, differing, laid, on_floor, tray
 COUNTED = """i step_count last_result records log_target log_result log_blocked log_lost log_ticks log_load log_shift
 reward objective illegal action_efficiency globals last_disturbance last_ticks last_lost last_displacement stirred
 action_mask""".split()
-"""What a refused action may change: counts, the log, what is told of the last attempt, the mask of a row that ends."""
+"""Fields that an illegal action may change: counts, the log, the last result, the mask of a row that ends."""
 
 
 def check_counts(world) -> None:
-    """What holds of every row after every call."""
+    """Invariants of every row after every call."""
     live = ~world.done
     assert world.action_mask.any(1).all() and (world.step_count <= world.sizes["T"]).all()
     assert not (world.grasped & world.lost).any()
@@ -33,7 +33,7 @@ def check_counts(world) -> None:
 
 @pytest.mark.parametrize("options", [{}, CANS, {"suction_force": 12}], ids=["boxes", "cans", "weak"])
 def test_masked_picks_keep_their_counts(options):
-    """Random allowed picks: none is illegal, nothing is in two states, nobody is left without a choice."""
+    """Random allowed picks: none is illegal, no object has two states, no row is without an action."""
     world = tray(8, num_objects_per_type=2, max_episode_steps_discrete=8, autoreset="next_step", **options)
     for turn in range(8):
         world.step(world.sample_actions(1, turn))
@@ -82,7 +82,7 @@ def test_refused_actions_change_nothing_else():
 
 
 def test_the_last_attempt_may_be_illegal():
-    """Attempts are used up by refused actions too, and then the episode is over."""
+    """Illegal actions use up attempts too, and then the episode is over."""
     world = laid(on_floor(SUGAR), max_episode_steps_discrete=2)
     world.step([5])
     assert not world.done[0] and world.step_count[0] == 1

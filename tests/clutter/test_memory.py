@@ -1,4 +1,4 @@
-"""Memory grows by the row and by nothing else."""
+"""Memory grows with the number of rows only."""
 
 from __future__ import annotations
 

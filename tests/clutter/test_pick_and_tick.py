@@ -8,7 +8,7 @@ import pytest
 from .trays import CANS, bits, differing, tray
 
 BY_CALL = {"i", "reward", "objective", "stirred", "last_disturbance", "last_ticks", "last_lost", "last_displacement"}
-"""What counts or tells of calls."""
+"""Fields that depend on the number of calls."""
 
 
 def same_picks(rows: int, picks: int, **options) -> int:
@@ -54,7 +54,7 @@ def test_a_hundred_picks_by_ticks():
 
 
 def test_a_busy_row_reads_no_action():
-    """Any number is taken while a pick is under way, none is illegal, and every entry of the mask is open."""
+    """During a pick any action is legal and ignored, and the mask allows all."""
     one, other = tray(1, step_mode="tick"), tray(1, step_mode="tick")
     for turn in range(60):
         one.step([0 if turn == 0 else 2])

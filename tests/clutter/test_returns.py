@@ -1,4 +1,4 @@
-"""What episodes earn: the sum of the rewards, from the log alone, and by hand."""
+"""Returns of episodes: the sum of rewards, from the log alone, and by hand."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_faultless_pick_by_hand():
 
 
 def test_a_blocked_pick_pays_for_it():
-    """The lower of two stacked boxes: .25 for a blocked target, and what its passenger moved."""
+    """The lower of two stacked boxes: .25 for a blocked target, and the displacement of the upper one."""
     world = laid(on_floor(SUGAR), on_floor(SUGAR, x=0.175 * 2 / 3, over=0.0381), **ROW_OF_TWO)
     world.step([0])
     event = world.events(0)[0]

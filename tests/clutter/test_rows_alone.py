@@ -22,7 +22,7 @@ def fifth_row(rows: int, threads: int, first_row: int = 0, **options):
 
 
 def picks(world, b: int, turns: int = 3) -> None:
-    """The same choices in row b in every batch: its lowest allowed object but one; others choose what they like."""
+    """The same choices in row b in every batch: its second allowed object; other rows choose at random."""
     for turn in range(turns):
         actions = world.sample_actions(world.num_envs, turn)
         allowed = np.flatnonzero(world.action_mask[b])
@@ -45,7 +45,7 @@ def test_batch_and_threads_change_no_bit(alone, rows, threads):
 
 
 def test_maps_change_no_bit(alone):
-    """Nor do the images, which are made beside the rest."""
+    """The same for the images, which are made on demand."""
     world, b = fifth_row(8, 1, maps=True, map_size=8)
     world.observe()
     both = set(alone) - {"height", "segmentation"}
@@ -65,7 +65,7 @@ def test_history_changes_no_bit(alone):
 
 
 def test_a_partial_reset_leaves_the_others_alone():
-    """Rows 1 and 4 begin anew: every byte of the others is as it was, and they go on as if nothing had been."""
+    """Rows 1 and 4 are reset: the others are unchanged to the byte, and continue unchanged."""
     world, same = tray(6, num_objects_per_type=2), tray(6, num_objects_per_type=2)
     for w in (world, same):
         play(w, 2)

@@ -1,4 +1,4 @@
-"""What is saved, copied, pickled or forked goes on to the bit."""
+"""Saved, copied, pickled and forked worlds continue bit for bit."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_forked_child_may_drop_a_world_that_it_never_played(held):
     kept = [world.physics] if held == "array" else [world]
     if held == "garbage":
         kept.append(kept)
-    gc.disable()  # in the child it shall run when we say so
+    gc.disable()  # the child collects explicitly
     try:
         del world
         if held == "garbage":

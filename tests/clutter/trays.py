@@ -1,4 +1,4 @@
-"""Small trays for tests: few objects, few scenes, and piles laid by hand."""
+"""Small trays for tests: few objects, few scenes, and piles arranged by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FLOOR = 0.02  # m, where objects lie
 
 
 def config(**options: Any) -> ClutterConfig:
-    """Three boxes and a bank of four scenes, unless said."""
+    """By default three boxes and a bank of four scenes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # episodes too short to clear the tray are meant
         return ClutterConfig(**{"num_objects_per_type": 1, "bank_size": 4, "max_episode_steps_discrete": 6} | options)
@@ -49,7 +49,7 @@ def made(
 
 
 def tray(rows: int, **given: Any) -> Any:
-    """One that is ready."""
+    """The same after its first reset."""
     world = made(rows, **given)
     world.reset()
     return world

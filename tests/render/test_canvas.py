@@ -1,4 +1,4 @@
-"""The rasteriser behind `render()`: pixels worked out by hand, areas against geometry, nothing drawn outside."""
+"""The rasteriser behind `render()`: pixels computed by hand, areas compared with geometry, clipping at the sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLACK = (0, 0, 0)
 
 
 def canvas(width: int = 40, height: int = 30) -> Canvas:
-    """Not fitted: one unit is one pixel, the origin is the lower left corner, a pixel's centre is at +0.5."""
+    """Before `fit`: one unit is one pixel, the origin is the lower left corner, a pixel's centre is at +0.5."""
     return Canvas(width, height)
 
 
@@ -28,12 +28,12 @@ def ink(c: Canvas) -> np.ndarray:
 
 
 def painted(c: Canvas) -> set[tuple[int, int]]:
-    """(row, column) of all pixels that are not paper."""
+    """(row, column) of all pixels that are not blank."""
     return {(int(r), int(k)) for r, k in np.argwhere((c.pixels != np.array(c.background)).any(-1))}
 
 
 def test_a_new_canvas_is_background_and_writable() -> None:
-    """512 x 512 white unless told otherwise, channels last."""
+    """512 x 512 white by default, channels last."""
     assert Canvas().pixels.shape == (512, 512, 3) and (Canvas().pixels == 255).all()
     c = Canvas(4, 3, background=(1, 2, 3))
     assert c.pixels.dtype == np.uint8 and c.pixels.shape == (3, 4, 3) and (c.pixels == [1, 2, 3]).all()
@@ -161,7 +161,7 @@ def test_an_arrow_is_wide_at_its_base_and_pointed_at_its_tip() -> None:
 
 
 def test_arrows_of_a_polyline_are_middle_arrows() -> None:
-    """And a leg shorter than one and a half heads shows none."""
+    """A leg shorter than one and a half heads has none."""
     c, reference = canvas(), canvas()
     c.polyline([(2, 5), (38, 5), (38, 12)], INK, 1, arrow=True)
     reference.arrow((2, 5), (38, 5), INK, 1, middle=True)
@@ -189,7 +189,7 @@ def test_an_outline_takes_the_outer_pixel_and_a_half() -> None:
 
 
 def test_later_discs_cover_earlier_ones() -> None:
-    """Each disc has its own colour and radius; where they meet the last one is seen."""
+    """Each disc has its own colour and radius; the last one is on top."""
     c = canvas()
     c.discs([(10.5, 15.5), (16.5, 15.5)], [6, 3], [PALETTE[0], PALETTE[1]])
     assert tuple(c.pixels[14, 10]) == PALETTE[0] and tuple(c.pixels[14, 15]) == PALETTE[1]
@@ -245,7 +245,7 @@ def test_the_sign_4_is_this_pattern() -> None:
 
 
 def test_every_sign_is_drawn_and_no_two_are_alike() -> None:
-    """95 printable ASCII signs, only the blank empty, one free column to the right of each."""
+    """95 printable ASCII characters, only the blank is empty, with a free column to the right of each."""
     assert SIGNS.shape == (95, 7, 6) and not SIGNS[:, :, 5].any()
     assert [i for i in range(95) if not SIGNS[i].any()] == [0]
     assert len({sign.tobytes() for sign in SIGNS}) == 95
@@ -294,7 +294,7 @@ def test_signs_the_font_lacks_are_question_marks() -> None:
 
 
 def test_a_caption_is_clean_and_shrinks_to_fit() -> None:
-    """It wipes what lies behind it; 30 letters fit at twice the size in 512 pixels, 60 only at once."""
+    """It clears its ground; 30 letters fit at twice the size in 512 pixels, 60 only at the single size."""
     c = Canvas(background=PAPER)
     c.rect((0, 0), (512, 512), GRID)
     c.caption("H" * 30)
@@ -396,7 +396,7 @@ def test_route_colours_can_be_told_apart_by_colour_blind_eyes() -> None:
 
 
 def test_a_png_reads_back_as_the_picture(tmp_path) -> None:
-    """Read by a decoder nobody here wrote."""
+    """Decoded by another library."""
     image = pytest.importorskip("PIL.Image")
     c = Canvas(37, 23, background=(250, 240, 230))
     c.line((2, 2), (30, 20), PALETTE[1], 3)

@@ -1,4 +1,4 @@
-"""A recorder changes nothing, tells episodes apart and the same under every autoreset mode, and knows why not."""
+"""A recorder does not change its world, records the same episodes under every autoreset mode, and gives reasons."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PlainConfig(Config):
 
 
 class Walk(World):
-    """Four places, each to be seen once; says nothing of how it looks."""
+    """Four places to visit once each; defines no scene."""
 
     Config = PlainConfig
     action = discrete("N")
@@ -76,7 +76,7 @@ Walk.bind(generate=generate, reset=reset, step=step)
 
 
 def walk(cls=Walk, **options):
-    """Interpreted: there is little to play, and nothing to wait for."""
+    """Interpreted, to save compile time."""
     world = cls(1, seed=1, autoreset="disabled", debug=True, **options)
     world.reset()
     return world
@@ -87,7 +87,7 @@ def lowest(world):
 
 
 def test_a_world_of_fields_alone_has_points_a_vehicle_and_figures():
-    """The field of places, the index into them, the flags as colours, the number that is left, and the names."""
+    """The field of places, the index into them, the flags as colours, the remaining number, and the names."""
     recorder = EpisodeRecorder(walk())
     for action in (2, 1, 3):
         recorder.step([action])
@@ -106,7 +106,7 @@ def test_a_world_of_fields_alone_has_points_a_vehicle_and_figures():
 
 
 def test_a_chart_of_an_unknown_field_is_refused():
-    """When recording begins, with the name that was probably meant; so is a field that the caller asks for."""
+    """Raised when recording begins, with the closest name; the same for a field of the caller."""
 
     class Charted(Walk):
         chart_fields = ("walkd",)
@@ -137,7 +137,7 @@ def test_a_chart_that_cannot_be_names_its_world_and_step(chart, said):
 
 
 def test_a_world_that_draws_is_shown_by_its_picture():
-    """Its `render` is the image of every frame."""
+    """The result of `render` is the image of every frame."""
 
     class Drawn(Walk):
         def draw(self, row, canvas):
@@ -153,7 +153,7 @@ def test_a_world_that_draws_is_shown_by_its_picture():
 
 
 def test_an_illegal_step_keeps_the_reason_of_before():
-    """Asked twice for place 2: the second time it had been seen. One out of range is told as such."""
+    """Place 2 twice: the second time it had been visited. An action out of range has its own reason."""
     recorder = EpisodeRecorder(walk())
     for action in (2, 2, 7):
         recorder.step([action])
@@ -167,7 +167,7 @@ def test_an_illegal_step_keeps_the_reason_of_before():
     [("auto", True, True), ("all", True, True), ("requested", False, True), ("none", False, False)],
 )
 def test_reasons_are_kept_as_asked(reasons, all_recorded, requested_recorded):
-    """Of every masked action, of those that were asked for, or none."""
+    """Of every masked action, of those that were played, or none."""
     recorder = EpisodeRecorder(walk(), reasons=reasons)
     recorder.step([0])
     (r,) = recorder.episodes()
@@ -188,7 +188,7 @@ def test_too_many_reasons_are_left_out(monkeypatch):
 
 
 def test_scores_are_those_of_the_steps_they_were_noted_before():
-    """A refused step leaves none behind."""
+    """A step that raises drops its scores."""
     recorder = EpisodeRecorder(walk())
     recorder.note_scores([[0, 1, 2, 3]])
     with pytest.raises(milkrun.core.errors.ShapeError):
@@ -201,20 +201,20 @@ def test_scores_are_those_of_the_steps_they_were_noted_before():
 
 @pytest.mark.parametrize("scores", [None, 3, "many", [0, 1, 2, 3], [[0, 1, 2]], [[0, 1, 2, 3]] * 2, [[0, 1, 2, 3j]]])
 def test_scores_are_a_number_an_action_of_every_row(scores):
-    """Others would be shown beside actions that they are not of."""
+    """Another shape would assign scores to wrong actions."""
     recorder = EpisodeRecorder(walk())
     with pytest.raises(milkrun.core.errors.ShapeError, match=r"scores must be numbers of shape \(1, 4\)"):
         recorder.note_scores(scores)
 
 
 def test_only_a_world_is_recorded():
-    """What is none is named."""
+    """The error names the type."""
     with pytest.raises(ConfigError, match=r"an EpisodeRecorder records a world as milkrun\.make returns it, not a int"):
         EpisodeRecorder(3)
 
 
 def test_rows_that_do_not_exist_and_worlds_that_have_not_begun():
-    """As `reset(rows)` says it, and ResetNeeded."""
+    """The error of `reset(rows)`, and ResetNeeded."""
     with pytest.raises(milkrun.core.errors.MilkrunError, match="5"):
         EpisodeRecorder(walk(), [5])
     with pytest.raises(ResetNeeded):
@@ -224,7 +224,7 @@ def test_rows_that_do_not_exist_and_worlds_that_have_not_begun():
 
 
 def changing(second):
-    """A world whose second scene is said by `second`."""
+    """A world whose second scene is made by `second`."""
 
     class Changing(Walk):
         def scene(self, row):
@@ -254,7 +254,7 @@ def changing(second):
     ],
 )
 def test_a_scene_that_changes_its_marks_is_refused(second, why):
-    """World, step, mark and attribute are told."""
+    """The error names world, step, mark and attribute."""
     with pytest.raises(ConfigError, match=f"Changing, scene of step [01]: {why}"):
         changing(second)
 
@@ -293,8 +293,8 @@ def test_episodes_are_the_same_under_every_autoreset():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_watching_changes_nothing(mode):
-    """All arrays of a watched world are those of one that nobody watched, bit for bit."""
+def test_recording_changes_nothing(mode):
+    """All arrays of a recorded world equal those of an unrecorded one, bit for bit."""
     watched = played(mode).world
     world = milkrun.make("milkrun/CVRP-v0", 3, seed=4, num_loc=5, autoreset=mode)
     world.reset()
@@ -307,7 +307,7 @@ def test_watching_changes_nothing(mode):
 
 
 def test_a_reset_in_between_begins_an_episode():
-    """What was begun stays as it was, without an end; nothing is spliced."""
+    """The unfinished episode stays, without an end."""
     recorder = played("disabled", steps=2)
     recorder.world.reset()
     recorder.step(lowest(recorder.world))

@@ -1,4 +1,4 @@
-"""A scene takes copies, refuses what cannot be drawn by naming the mark, and paints itself into a picture."""
+"""A scene copies its arguments, names the mark in errors, and can be painted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_colours_are_codes():
     ],
 )
 def test_what_cannot_be_shown_is_refused_by_name(scene, say, why):
-    """Mark and attribute are told, and what would be right."""
+    """The error names mark, attribute and rule."""
     scene.points("nodes", SQUARE)
     with pytest.raises(ConfigError, match=why):
         say(scene)
@@ -79,13 +79,13 @@ def test_what_cannot_be_shown_is_refused_by_name(scene, say, why):
 
 @pytest.mark.parametrize("low", [(0, np.nan), (0, -np.inf), (0, 0, 0), (0,)])
 def test_a_window_is_finite_and_of_two_or_three_numbers(low):
-    """NaN would put everything nowhere."""
+    """NaN would make all places undefined."""
     with pytest.raises(ConfigError, match="window"):
         Scene(low, (1, 1))
 
 
 def test_the_texts_of_actions_are_those_of_the_places(scene):
-    """Callables are asked; an action of several agents leads to one place, and the first place counts."""
+    """Callables are called; for an action with several places the first one counts."""
     scene.points("nodes", SQUARE[:2], text=lambda: ["home", "away"], action=[[0, 1], [-1, 5]])
     scene.points("more", SQUARE[2:], text=["late", "later"], action=[1, 2])
     resolve_texts(scene)
@@ -94,14 +94,14 @@ def test_the_texts_of_actions_are_those_of_the_places(scene):
 
 
 def test_a_route_is_cut_where_it_comes_home():
-    """Staying at the depot is no trip, and one that never came home stays open; without a cut it is one trip."""
+    """Staying at the depot is no trip, an unfinished trip stays open, and without a cut all stops are one trip."""
     assert trips_of([0, 1, 2, 0, 0, 3], cut=0) == [[0, 1, 2, 0], [0, 3]]
     assert trips_of([0, 1, 2, 0]) == [[0, 1, 2, 0]] and trips_of([1, 2], closed=True) == [[1, 2, 1]]
     assert trips_of([0], cut=0) == trips_of([]) == []
 
 
 def test_a_late_window_says_by_how_much():
-    """Five after it closed; one that was never met is not late."""
+    """Five after it closed; a customer that was never served is not late."""
     assert Window("a", 0, 10, 15).late == 5 and Window("a", 0, 10).late == 0
     kinds = {"drive": Style("drives", "ink"), "served": Style("served", "served")}
     assert Chart(("x",), (Bar("x", "drive", 0, 3),), (Mark("x", "served", 4),), kinds=kinds).end == 4
@@ -127,13 +127,13 @@ def test_a_late_window_says_by_how_much():
     ids=["lane of a bar", "lane of a mark", "kind of a bar", "kind of a mark"],
 )
 def test_a_chart_whose_parts_do_not_go_together_is_refused(said, sentence):
-    """Where it is made: the bar or mark, what it names, what there is."""
+    """Raised on construction, with the bar or mark, the wrong name and the known ones."""
     with pytest.raises(ConfigError, match=f"^{sentence}$"):
         Chart(("truck", "drone"), **said, kinds={"drive": Style("drives", "ink")})
 
 
 def test_a_look_of_no_colour_is_refused():
-    """Where it is said, not when a page is written."""
+    """Raised on construction, not when a page is written."""
     with pytest.raises(ConfigError, match="there is no colour 'lat'; did you mean 'late'"):
         Style("is late", "lat")
 
@@ -182,7 +182,7 @@ def test_a_scene_without_marks_shows_its_image():
 
 
 def test_ground_below_flat_marks(scene):
-    """It is painted under them, words stand on paper, and an image that stands alone hides it."""
+    """It is painted below them, texts have a blank ground, and an image without marks hides it."""
     scene.points("nodes", SQUARE)
     scene.ground(lambda: np.full((2, 2, 3), (10, 200, 30), np.uint8))
     canvas = Canvas(200, 200)
@@ -196,7 +196,7 @@ def test_ground_below_flat_marks(scene):
 
 
 def shape_of(canvas: Canvas, scene: Scene) -> np.ndarray:
-    """Where anything but paper is, whatever its colour."""
+    """Pixels that are not blank."""
     paint(canvas, scene)
     return (canvas.pixels[60:300, 60:300] != PAPER).any(-1)
 

@@ -1,4 +1,4 @@
-"""Bodies from straight above: what lies on top, how steep it is, what is seen through, outlined, named, or hidden."""
+"""Bodies from straight above: the highest one, its steepness, transparency, outlines, names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def seen_of(scene):
 
 
 def test_what_is_higher_hides_what_is_lower(scene):
-    """A box of 4 x 4 on one of 8 x 8, said in either order."""
+    """A box of 4 x 4 on one of 8 x 8, in either order."""
     scene.bodies("b", "box", [(4, 4, 1), (8, 8, 1)], [(5, 5, 2.5), (5, 5, 1.5)], colour=[0, 1])
     canvas = picture(scene)
     assert at(canvas, 5, 5) == PALETTE[0] and at(canvas, 2, 2) == PALETTE[1] and at(canvas, 0.4, 9) == PAPER
@@ -114,7 +114,7 @@ def test_what_is_above_the_window_or_below_the_ground_is_not_drawn(scene):
 
 
 def test_a_named_body_outside_of_the_picture_is_a_disc_at_its_edge(scene):
-    """One without a name is not shown."""
+    """A body without a name is not shown."""
     scene.bodies("b", "box", [(1, 1, 1)] * 2, [(5, -30, 1), (-30, 5, 1)], colour=[0, 1], label=["7", ""])
     pixels = picture(scene).pixels
     painted = np.argwhere((pixels == PALETTE[0]).all(2))

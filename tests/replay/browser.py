@@ -1,4 +1,4 @@
-"""A Chromium for tests of pages: one browser a process, a fresh context a test, no network, and no fault overlooked."""
+"""A Chromium for tests of pages: a browser per process, a new context per test, no network, all faults recorded."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ HARMLESS = ("GPU stall due to ReadPixels",)
 
 
 def launched() -> Iterator[Any]:
-    """The browser, as the body of a fixture. Without one the tests skip, unless they are told that there is one."""
+    """The browser, as the body of a fixture. Without one tests skip, or fail with MILKRUN_NEED_BROWSER=1."""
     path = find()
     if path is None:
         reason = FOLDER / "reason"
-        said = reason.read_text().strip() if reason.exists() else "none was found"
-        sentence = f"no Chromium ({said}): run scripts/browser.py, or install one and set MILKRUN_CHROMIUM"
+        found = reason.read_text().strip() if reason.exists() else "none was found"
+        sentence = f"no Chromium ({found}): run scripts/browser.py, or install one and set MILKRUN_CHROMIUM"
         (pytest.fail if os.environ.get("MILKRUN_NEED_BROWSER") == "1" else pytest.skip)(sentence)
     from playwright.sync_api import sync_playwright
 
-    # Chromium keeps its socket beside its profile; the path of a socket is short, pytest's folders are not.
+    # Chromium keeps its socket beside its profile; pytest's folders are too long for a socket's path.
     with tempfile.TemporaryDirectory(prefix="milkrun-") as home, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "HOME": home})
         yield browser
@@ -43,7 +43,7 @@ def launched() -> Iterator[Any]:
 
 
 class Shown:
-    """A page in the browser, and all that it should not have done: errors, warnings, requests.
+    """A page in the browser, with its faults: errors, warnings, requests.
 
     Options are those of a context, and `script`, which is run before the page's own.
     """
@@ -64,7 +64,7 @@ class Shown:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        # Not by wait_for_function: it evaluates text, which the page's policy refuses.
+        # Not by wait_for_function, which evaluates text: the page's policy forbids it.
         self.page.locator("html[data-ready]").wait_for(state="attached")
 
     def _said(self, message: Any) -> None:
@@ -83,12 +83,12 @@ class Shown:
         return self.page.locator("html").get_attribute("data-ready")
 
     def step(self) -> int:
-        """The step that the clock shows, once the page has drawn what it was told."""
+        """The step that the clock shows, after pending drawing."""
         self.drawn()
         return int(self.page.locator("#step").text_content())
 
     def drawn(self) -> None:
-        """Wait until all that was asked for is on the screen."""
+        """Wait until pending drawing is on the screen."""
         self.ask("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def press(self, *keys: str) -> None:

@@ -14,7 +14,7 @@ ROUTE = [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 0]]
 
 
 def tiny(policy: str = "by hand", *, word: str = "", reward: float = -1.0, **more: Any) -> Episode:
-    """A tour of four places in four steps by two agents; `word` stands in every text that an episode can have."""
+    """A tour of four places in four steps by two agents; `word` is in every text of the episode."""
     steps, frames = 4, 4
     mask = np.ones((steps + 1, 6), bool)
     mask[1:, 1] = False

@@ -37,7 +37,7 @@ class Slides:
 
 
 def gif(path):
-    """(pictures, milliseconds that each stands)."""
+    """(pictures, their durations in ms)."""
     image = Image.open(path)
     frames, times = [], []
     for k in range(image.n_frames):
@@ -69,7 +69,7 @@ def test_a_film_has_the_start_and_every_step(filmed):
 
 
 def test_the_gif_shows_every_picture(filmed):
-    """As many pictures as the film; blends at edges may be off by a hair, all else is exact. Below 1.5 MB."""
+    """As many pictures as the film; only blends at edges may differ, slightly. Below 1.5 MB."""
     film, *_, path = filmed
     frames, _ = gif(path)
     assert len(frames) == len(film) and path.stat().st_size < 1.5e6
@@ -79,7 +79,7 @@ def test_the_gif_shows_every_picture(filmed):
 
 
 def test_up_to_256_colours_the_gif_is_exact(tmp_path):
-    """255 greens and a red; the first picture stands 0.6 s, the others 0.09 s, the last 2.5 s."""
+    """255 greens and a red; the first picture lasts 0.6 s, the others 0.09 s, the last 2.5 s."""
     film = Film(Slides(5, colours=255), row=1)
     for _ in range(5):
         film.step([0])
@@ -93,7 +93,7 @@ def test_up_to_256_colours_the_gif_is_exact(tmp_path):
 
 
 def test_a_film_of_one_picture(tmp_path):
-    """Nothing was played: a GIF that stands."""
+    """Nothing was played: a GIF of one picture."""
     film = Film(Slides(5), row=1)
     film.save(tmp_path / "a.gif")
     frames, _ = gif(tmp_path / "a.gif")
@@ -110,7 +110,7 @@ def test_a_long_episode_is_filmed_every_few_steps_and_at_its_end():
 
 @pytest.mark.parametrize(("steps", "every"), [(0, 1), (200, 1), (398, 1), (399, 2), (10**6, 2513)])
 def test_no_film_is_longer_than_400_pictures(steps, every):
-    """The start, every so many steps, the end."""
+    """The start, every n-th step, the end."""
     assert stride(steps) == every
     assert 2 + (steps - 1) // every <= animation.MOST_FRAMES
 
@@ -190,7 +190,7 @@ def test_the_palette_of_photographs_has_few_colours_near_to_all():
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch):
-    """As with every package that may be absent."""
+    """The error of every optional package."""
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.delitem(sys.modules, "milkrun.replay.animation")
     with pytest.raises(MissingExtra, match=r"needs pillow.*\.\[cli\]"):

@@ -1,4 +1,4 @@
-"""Finding a Chromium: whoever names one gets it, else the path, else what was fetched, else a reason."""
+"""Finding a Chromium: the named one, else one on the path, else the fetched one, else a reason."""
 
 import scripts.browser as chromium
 

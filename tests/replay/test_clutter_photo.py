@@ -1,4 +1,4 @@
-"""The photo of a tray by MuJoCo's renderer: right where there is GL, a sentence where there is none."""
+"""The photo of a tray by MuJoCo's renderer: correct with GL, an error message without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of a dial-a-ride plan shows the times that the plan has, worked out by hand on a line."""
+"""The figure of dial-a-ride routes shows the times of the routes, computed by hand on a line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bars(axes, hatched=False):
 
 
 def driven(axes):
-    """Where the legs of a map lead from and to, along x."""
+    """x of the ends of the legs of a map."""
     return [line.get_xdata().tolist() for line in axes.lines]
 
 
@@ -47,7 +47,7 @@ def legend(figure):
 
 @pytest.fixture
 def seed_trace():
-    """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can take nobody."""
+    """Vehicle 1 takes requests 2 and 1, sets 1 down and must go home with 2 aboard; vehicle 2 can serve no request."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=2, num_agents=2, autoreset="disabled")
     world.reset(
         instance={
@@ -63,7 +63,7 @@ def seed_trace():
 
 
 def spans(chart, lane, *kinds):
-    """From when to when the bars of a lane last."""
+    """The start and end of the bars of a lane."""
     return [(bar.t0, bar.t1) for bar in chart.bars if bar.lane == lane and bar.kind in kinds]
 
 
@@ -140,7 +140,7 @@ def test_a_node_that_does_not_exist_is_refused():
 
 
 def test_the_rule_seed_on_its_clock_of_whole_numbers(seed_trace):
-    """At 2, 3 and 5 at the stops, home at 9; request 2 is aboard from 2 to the end, and nobody set it down."""
+    """At 2, 3 and 5 at the stops, home at 9; request 2 is aboard from 2 to the end, and never set down."""
     plan = timetable_of_row(seed_trace, 0)
     chart = plan.chart
     drives = spans(chart, "vehicle 1", "drive")
@@ -167,7 +167,7 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
     assert not {"waits", "could ride until"} & set(told)
 
 
-def test_after_the_last_stop_of_all_nobody_drives_home():
+def test_after_the_last_stop_of_all_no_vehicle_drives_home():
     """By deadlines alone the way back is neither driven nor drawn, and a deadline beyond the depot's still counts."""
     world = milkrun.make("milkrun/DARP-v0", preset="published", num_requests=1, num_agents=1, autoreset="disabled")
     world.reset(
@@ -187,7 +187,7 @@ def test_after_the_last_stop_of_all_nobody_drives_home():
 
 
 def test_an_unfinished_episode_shows_the_worlds_own_picture(seed_trace):
-    """Where a vehicle will go is not known yet."""
+    """Later stops are unknown."""
     seed_trace.reset()
     (axes,) = figure_of(seed_trace).axes
     assert (axes.images[0].get_array() == seed_trace.render(0)).all()

@@ -1,4 +1,4 @@
-"""The format `milkrun-episode`: columns decode as the format says, files come back as they were, others are refused."""
+"""The format `milkrun-episode`: columns decode by the format, files round-trip, invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def test_columns_decode_as_the_format_says():
 
 
 def test_lists_in_time():
-    """Kept, grown, begun anew, and left alone."""
+    """Lists that keep, grow, restart and stay."""
     told = {"keep": [0, 1, 2, 0, 1], "add": [1, 1, 1, 1, 0], "flat": [0, 4, 2, 0]}
     told = {"ragged": True, **{key: {"shape": [len(v)], "values": v} for key, v in told.items()}}
     lists = [[0], [0, 4], [0, 4, 2], [0], [0]]
     assert unragged(told) == lists == unragged(ragged(lists))
-    assert ragged(lists)["flat"]["values"] == [0, 4, 2]  # what is kept is not written again
+    assert ragged(lists)["flat"]["values"] == [0, 4, 2]  # kept entries are not repeated
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,7 +97,7 @@ def test_a_file_comes_back_as_it_was(episode, tmp_path):
 
 
 def test_an_episode_says_what_happened(episode):
-    """Where the truck was, what it was allowed, and why not the rest: read from the file alone."""
+    """The truck's places, its mask and the reasons, read from the file alone."""
     actions, stops = episode.column("action"), [episode.mark("tour", "stops", f) for f in range(episode.frames + 1)]
     assert [s[-1] for s in stops[1:]] == actions.tolist() and stops[0] == [0]
     places, truck = episode.mark("customers", "xy", 0), episode.mark("truck", "xy", 1)
@@ -111,7 +111,7 @@ def test_an_episode_says_what_happened(episode):
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "why"),
+    ("access", "error", "why"),
     [
         (lambda e: e.column("actions"), UnknownName, "no column 'actions'; it has action, reward, illegal, mask"),
         (lambda e: e.figure("cost"), UnknownName, "no figure 'cost'; it has .*return"),
@@ -125,10 +125,10 @@ def test_an_episode_says_what_happened(episode):
         (lambda e: e.save(None), ConfigError, "a path is a str or an os.PathLike, not a NoneType"),
     ],
 )
-def test_what_an_episode_does_not_have_is_named(episode, asked, error, why):
-    """Names that it has, or the bound that was passed."""
+def test_what_an_episode_does_not_have_is_named(episode, access, error, why):
+    """The error has the known names, or the bound."""
     with pytest.raises(error, match=why):
-        asked(episode)
+        access(episode)
 
 
 def broken(data, **changes):
@@ -183,7 +183,7 @@ def packed(raw):
     ],
 )
 def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
-    """The key and what was found there are told; never a partial episode."""
+    """The error names the key and its value; no partial episode is returned."""
     with pytest.raises(FormatError, match=f"one.json: .*{why}"):
         Episode.from_json(broken(episode.data, **changes), "one.json")
 

@@ -1,4 +1,4 @@
-"""A figure shows the legs that were driven and says the numbers of its episode."""
+"""A figure shows the driven legs and the numbers of its episode."""
 
 from __future__ import annotations
 

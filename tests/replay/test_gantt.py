@@ -1,4 +1,4 @@
-"""A Gantt chart has a lane for each machine, filled from 0 to the end, and says when each parcel came."""
+"""A Gantt chart has a lane for each machine, filled from 0 to the end, and the arrival of each parcel."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_late_parcel_is_red_and_says_by_how_much():
     assert not {"drone crashed", "drone on board", "masked action"} & set(named)
 
 
-def test_a_parcel_that_never_came_is_told():
+def test_a_parcel_that_never_came_is_shown():
     """The drone is called back on its way: no delivery in the lane, `not served` in the customer's."""
     figure = figure_of_chart(chart_of_log(delivery(8, 20, steps=4)))
     assert texts(figure.axes[0]) == ["\u21920", "not served "]
@@ -138,7 +138,7 @@ def test_the_chart_of_operations(triangle):
 
 
 def test_the_map_of_operations(triangle):
-    """The drone's way out, back and home aboard, the truck's two legs over it; the depot and who served what."""
+    """The drone's way out, back and home aboard, the truck's two legs over it, the depot, and the nodes' vehicles."""
     (axes,) = figure_of(triangle, 0, "by hand").axes
     legs = [line.get_xydata().tolist() for line in axes.lines]
     assert legs == [[[0, 0], [3, 4]], [[3, 4], [6, 0]], [[6, 0], [0, 0]], [[0, 0], [6, 0]], [[6, 0], [0, 0]]]

@@ -1,4 +1,4 @@
-"""Replay pages in a real browser: what a person sees, presses and reads is what the world did."""
+"""Replay pages in a real browser: pictures, controls and texts agree with the world."""
 
 import base64
 import io
@@ -59,7 +59,7 @@ def piles(folder):
 
 @pytest.fixture
 def opened(browser):
-    """Open a page; when the test is over, nothing may have gone wrong in it."""
+    """Open a page; after the test it must have no fault."""
     shown = []
 
     def open_page(path, address="", *, faults=(), **options):
@@ -76,7 +76,7 @@ def opened(browser):
 
 
 def test_a_page_replays_the_world(opened, cvrp):
-    """Steps, actions, rewards, masks and figures of two policies, as the world gave them, to the bit."""
+    """Steps, actions, rewards, masks and figures of two policies, equal to the world's, bit for bit."""
     page = opened(cvrp)
     told = page.ask("""() => milkrun.episodes.map(e => {
         const steps = [...Array(e.steps).keys()], allowed = s => e.allowed(s).reduce((a, b) => a + b);
@@ -110,7 +110,7 @@ def test_panels_show_the_returns_of_the_moment(opened, cvrp):
 
 
 def test_a_page_says_what_is_allowed_and_why_not(opened, cvrp):
-    """The sentence of the step, the reason under the mouse, and the list for those who do not point."""
+    """The sentence of the step, the reason under the mouse, and the list of choices."""
     page = opened(cvrp, "#frame=38")
     said = page.page.locator(".now").first.text_content()
     assert said == "Step 39: → customer 4, demand 1. 2 of 51 allowed, reward -0.063"
@@ -149,8 +149,8 @@ def test_an_illegal_step_says_its_reason(opened, folder):
     assert tip == ["place 1", "truck: not allowed: visited", "drone: allowed"]
 
 
-def test_a_number_that_is_not_finite_is_said_so(opened, folder):
-    """Rewards of infinity and an objective that is none are null in the file; the page says it and goes on."""
+def test_a_number_that_is_not_finite_is_shown_so(opened, folder):
+    """Rewards of infinity and an objective that is none are null in the file; the page shows it and works on."""
     broken = Episode(tiny("a", objective=None).data | {"reward": pack(np.array([-1.0, np.inf, np.nan, -1.0]))})
     page = opened(write_page([broken, tiny("b")], folder / "infinite.html"), "#frame=1")
     assert page.page.locator(".now").first.text_content().endswith("reward not finite")
@@ -163,7 +163,7 @@ def test_a_number_that_is_not_finite_is_said_so(opened, folder):
 
 
 def test_everything_moves_the_same_clock(opened, cvrp):
-    """Keys, buttons, scrubber and chart, each to the frame that it says."""
+    """Keys, buttons, scrubber and chart, each to its frame."""
     page = opened(cvrp)
     keys = page.page.keyboard
     for key, step in (
@@ -315,7 +315,7 @@ def test_lanes_stand_on_one_axis(opened, drones):
 
 def test_what_is_seen_does_not_depend_on_the_way_there(opened, thousand):
     """Stepping from 640 to 700 by halves, or going to 700 at once: fewer than 0.1 % of the pixels differ visibly."""
-    page = opened(thousand, faults=("willReadFrequently",))  # it is the test that reads
+    page = opened(thousand, faults=("willReadFrequently",))  # the test reads the canvas
     differ = page.ask("""() => {
         const canvases = [...document.querySelectorAll(".stage canvas")];
         const pixels = () => canvases.map(c => c.getContext("2d").getImageData(0, 0, c.width, c.height).data);
@@ -371,7 +371,7 @@ def test_dark_and_calm_and_narrow(opened, cvrp):
     })""")
     assert all(moment == int(moment) for moment in moments)
     page.page.emulate_media(color_scheme="light")
-    page.page.locator('html[data-theme="light"]').wait_for(state="attached")  # told in its own time
+    page.page.locator('html[data-theme="light"]').wait_for(state="attached")  # the change arrives asynchronously
     page.page.set_viewport_size({"width": 390, "height": 844})
     page.drawn()
     assert page.ask("() => document.documentElement.scrollWidth") == 390
@@ -413,7 +413,7 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
     assert page.page.locator("#tip").is_hidden()
     page.press("Home")
     page.drawn()
-    assert page.page.locator("#tip").inner_text().startswith("box ")  # it came to a pointer that rests
+    assert page.page.locator("#tip").inner_text().startswith("box ")  # for a resting pointer
     page.page.mouse.down()
     page.page.mouse.move(x + 90, y, steps=2)
     page.page.mouse.up()
@@ -464,7 +464,7 @@ def test_the_page_of_every_world_opens(opened, folder):
 
 
 def test_a_language_that_is_no_tag_costs_nothing(opened, folder):
-    """Intl refuses "en-US@posix", of which uPlot asks it while it is loaded: the chart is there all the same."""
+    """Intl refuses "en-US@posix" while uPlot loads: the chart works all the same."""
     language = """Object.defineProperty(Navigator.prototype, "language", {
         get: () => "en-US@posix", configurable: true });"""
     page = opened(write_page([tiny()], folder / "language.html"), script=language)
@@ -473,7 +473,7 @@ def test_a_language_that_is_no_tag_costs_nothing(opened, folder):
     assert other.ask("() => navigator.language") == "de-DE"
 
 
-def test_a_share_of_the_return_is_told_of_costs_alone(opened, folder):
+def test_only_costs_have_a_gap_in_percent(opened, folder):
     """-3 behind -2 is 50 % more cost; 1 behind -0.02, or 3 behind 4, is a difference of 1.02 or 1."""
 
     def chips(name, best, other, **more):
@@ -487,7 +487,7 @@ def test_a_share_of_the_return_is_told_of_costs_alone(opened, folder):
 
 def test_an_address_shows_what_the_camera_follows(opened, folder):
     """A box flies 30 m away in 60 frames, and the camera with it: the picture of the last frame is the same whether the
-    page was opened there, came there, or was told to show the whole again."""
+    page was opened there, came there, or had its view reset."""
     flown = np.zeros((61, 1, 3))
     flown[:, 0, 0] = np.linspace(0, 30, 61)
     camera = {"position": [-3.0, 0.0, 2.0], "look_at": [0.0, 0.0, 0.0], "follow": "drone"}
@@ -536,7 +536,7 @@ def test_an_address_shows_what_the_camera_follows(opened, folder):
 
 
 def test_late_served_and_crashed_differ_by_shape(opened, folder):
-    """In the legend, and in the picture of places and a drone: shapes that no eye needs red and green for."""
+    """In the legend, and in the picture of places and a drone: shapes readable without red and green."""
     legend = [["open", 1, "disc"], ["late", 2, "disc"], ["served", 3, "disc"], ["crashed", 2, "drone"]]
 
     def inked(name, code):
@@ -584,7 +584,7 @@ def test_what_scrolls_is_reached_by_keys(opened, drones):
 
 
 def test_a_chart_that_cannot_start_costs_the_chart_alone(opened, folder):
-    """uPlot is lost, as it would be to a browser that refuses what it asks for: a sentence stands in its place."""
+    """uPlot fails to load, as in an unsupported browser: a sentence is in its place."""
     lost = "Object.defineProperty(window, 'uPlot', { get: () => undefined, set: () => {} });"
     page = opened(write_page([tiny()], folder / "lost.html"), script=lost)
     assert page.ready == "1" and "could not start the chart" in page.page.locator(".plot").first.text_content()
@@ -705,7 +705,7 @@ def test_hostile_names_are_shown_letter_by_letter(opened, folder):
     assert page.ask("() => [window.pwned, document.scripts.length, document.images.length]") == [None, 4, 0]
 
 
-def test_a_long_name_is_cut_and_told_whole_by_its_tooltip(opened, folder):
+def test_a_long_name_is_cut_and_whole_in_its_tooltip(opened, folder):
     """After 200 characters; the page does not grow with it."""
     page = opened(write_page([tiny("x" * 10_000)], folder / "long.html"))
     name = page.page.locator(".panel h2")
@@ -760,7 +760,7 @@ def damaged(what):
 
 
 def test_damaged_data_is_one_sentence(opened, folder):
-    """Whatever was broken by hand: no half page, no error in the console, and the sentence says what was found."""
+    """Invalid data: no partial page, no error in the console, and a sentence with the reason."""
     sound = write_page([tiny()], folder / "sound.html").read_text()
     before, _, after = re.split(r'(?<=id="data">)(.*?)(?=</script>)', sound, maxsplit=1, flags=re.S)
     found = {}

@@ -1,4 +1,4 @@
-"""Recorded episodes are what the worlds did: the numbers of published runs, and of unwatched ones bit for bit."""
+"""Recorded episodes equal the worlds: the numbers of published runs, and unrecorded ones bit for bit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WORLDS = sorted(id for id in list_worlds() if id.startswith("milkrun/"))
 
 
 def test_two_policies_on_the_same_customers():
-    """CVRP of 50: lengths, first and last stops, and how much was allowed before each step."""
+    """CVRP of 50: lengths, first and last stops, and the number of allowed actions before each step."""
     ((near, saved),) = compare("milkrun/CVRP-v0", ["nearest", "savings"], rows=(3,), seed=7, num_loc=50)
     assert (near.steps, near.objective) == (57, -14.462911566719413)
     assert near.column("action")[:6].tolist() == [8, 14, 34, 23, 2, 31]
@@ -54,7 +54,7 @@ def test_lanes_tell_what_the_fields_tell():
 
 
 def test_a_week_of_waste():
-    """Actions a day, the route anew each day, and the levels of every morning and of the end."""
+    """Actions a day, a new route each day, and the levels of every morning and of the end."""
     ((week,),) = compare("milkrun/SDWCVRP-v0", ["greedy"], seed=5, preset="week")
     heat = week.data["chart"]["heat"]
     assert (week.steps, week.objective) == (43, -43.3954146578908)
@@ -86,7 +86,7 @@ def test_improvement_operations_and_rides():
 
 
 def test_failed_services_are_driven_home():
-    """Bins .5, .7, .3 on a truck of 1: the second does not fit, and the route says that the truck went home."""
+    """Bins .5, .7, .3 on a truck of 1: the second does not fit, and the route includes the return."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, length_weight=0.1, autoreset="disabled")
     world.reset(
         instance={
@@ -143,7 +143,7 @@ def test_every_world_is_recorded_the_same_in_every_mode_and_batch(id):
 
 @pytest.mark.parametrize("id", WORLDS)
 def test_watching_changes_no_world(id):
-    """All that a world is after up to 60 steps of its first heuristic: bit for bit that of an unwatched run."""
+    """The state after up to 60 steps of the first heuristic: bit for bit that of an unrecorded run."""
     policy = next(name for name in policies_for(id) if name != "random")
     episode, watched = play(id, policy, "same_step", 2, 1, watch=True)
     _, world = play(id, policy, "same_step", 2, 1, watch=False)
@@ -154,7 +154,7 @@ def test_watching_changes_no_world(id):
 @pytest.mark.long
 @pytest.mark.parametrize(("id", "policy"), [(id, name) for id in WORLDS for name in policies_for(id)])
 def test_every_policy_is_recorded_as_it_plays(id, policy):
-    """Actions, rewards and masks of a watched row are those that an unwatched world had, in a batch of 64."""
+    """Actions, rewards and masks of a recorded row equal those of an unrecorded world, in a batch of 64."""
     batch = small.rows(id, 64)
     episode, _ = play(id, policy, "disabled", batch, 1, watch=True)
     world = milkrun.make(id, batch, seed=3, autoreset="disabled", **small.options(id))
@@ -174,7 +174,7 @@ def test_every_policy_is_recorded_as_it_plays(id, policy):
 
 
 def test_scores_of_a_policy_are_recorded():
-    """What it makes of every action before each step, as float32."""
+    """The scores of every action before each step, as float32."""
 
     class Scored:
         def scores(self, world):
@@ -206,13 +206,13 @@ def test_policies_that_cannot_stand_side_by_side(policies, why):
 
 
 def test_policies_may_be_one_text():
-    """As on the command line; its letters are no policies."""
+    """As on the command line; the text is not iterated."""
     one, both = (compare("milkrun/CVRP-v0", names, seed=7, num_loc=8)[0] for names in ("nearest", "nearest,savings"))
     assert [episode.data["policy"] for episode in one + both] == ["nearest", "nearest", "savings"]
 
 
 def test_actions_are_named_by_what_stands_where_they_lead():
-    """The world says the same words as its episode; seed 7 has demands 5 and 6 at the first two customers."""
+    """The world has the same texts as its episode; seed 7 has demands 5 and 6 at the first two customers."""
     world = milkrun.make("milkrun/CVRP-v0", 1, seed=7, num_loc=8)
     world.reset()
     words = [world.action_name(0, action) for action in range(9)]
@@ -221,7 +221,7 @@ def test_actions_are_named_by_what_stands_where_they_lead():
 
 
 def test_reward_that_is_not_finite_is_written_as_null():
-    """A figure of NaN is told as missing, and the file is still JSON."""
+    """A figure of NaN is stored as missing, and the file is valid JSON."""
     world = milkrun.make("milkrun/CVRP-v0", 1, seed=1, num_loc=5, autoreset="disabled")
     world.reset()
     recorder = EpisodeRecorder(world)
@@ -258,7 +258,7 @@ def test_only_a_policy_plays_only_a_world_is_played():
     world.reset()
     with pytest.raises(ConfigError, match="a policy is a function of a world that returns its actions, not a int"):
         record(world, 3)
-    with pytest.raises(ConfigError, match=r"a world, as milkrun\.make gives it, not a int"):
+    with pytest.raises(ConfigError, match=r"a world is expected, as from milkrun\.make, not a int"):
         record(3, policies_for("milkrun/CVRP-v0")["nearest"](0))
 
 

@@ -1,4 +1,4 @@
-"""Reports: what a folder holds is on the page, what cannot be used is named, and the tables sort."""
+"""Reports: the page has the content of a folder, names unusable files, and sorts tables."""
 
 import json
 
@@ -21,8 +21,8 @@ def policy(mean, **more):
 
 @pytest.fixture
 def folder(tmp_path):
-    """As a demo, an evaluation, a benchmark and two runs of training would leave it."""
-    write = lambda name, told: (tmp_path / name).write_text(json.dumps(told))  # noqa: E731
+    """A folder as left by a demo, an evaluation, a benchmark and two training runs."""
+    write = lambda name, content: (tmp_path / name).write_text(json.dumps(content))  # noqa: E731
     Image.fromarray(np.full((400, 800, 3), 200, np.uint8)).save(tmp_path / "CVRP-v0_nearest.png")
     (tmp_path / "CVRP-v0_replay.html").write_text("<!doctype html><title>there</title>")
     write(
@@ -103,7 +103,7 @@ def test_a_run_under_way_is_shown_but_for_its_last_line(folder):
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
-    """By its name; an empty one has a report that says so."""
+    """The error names it; the report of an empty folder says that it is empty."""
     with pytest.raises(ConfigError, match="there is no such folder"):
         write_report(tmp_path / "none")
     assert write_report(tmp_path) == tmp_path / "index.html"
@@ -136,7 +136,7 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
     assert first.all_text_contents() == ["y", "x", "z"]
     assert bench.locator("th").nth(1).get_attribute("aria-sort") == "descending"
     rate.click()
-    assert first.all_text_contents() == ["x", "y", "z"]  # what is missing stays last
+    assert first.all_text_contents() == ["x", "y", "z"]  # missing values stay last
     evaluation = page.locator(".sheet", has_text="instances")
     assert evaluation.locator("td.best").all_text_contents() == ["2", "-2", "0.25"]
     assert page.locator(".ignored li").count() == 3

@@ -1,4 +1,4 @@
-"""Played once more, a recorded episode shows forced returns and the levels of every morning."""
+"""The replay of a recorded episode gives forced returns and the levels of every morning."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stochastic(recourse):
         ("round_trip", [1, 2, 3, 0], [1, 2, 0, 2, 3, 0]),
     ],
 )
-def test_forced_returns_are_driven_though_nobody_asked(recourse, actions, path):
+def test_forced_returns_are_driven_without_an_action(recourse, actions, path):
     """Home and, with a round trip, back."""
     world = stochastic(recourse)
     for action in actions:
@@ -67,7 +67,7 @@ def test_levels_of_every_morning_and_the_end():
 
 
 def test_days_sum_to_the_return():
-    """Profit by day, from the checker, against what the world paid."""
+    """Profit by day, from the checker, compared with the world's reward."""
     world = milkrun.make("milkrun/SDWCVRP-v0", num_envs=6, seed=4, num_loc=10, horizon=3, autoreset="disabled")
     world.reset()
     rollout(world, greedy)

@@ -1,4 +1,4 @@
-"""What is installed writes the same pages: the built wheel, with nothing beside it but what `import milkrun` needs."""
+"""The built wheel writes the same pages, with the dependencies of `import milkrun` only."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PACKAGES = {
 
 
 def run(command: list[str], where: Path) -> str:
-    """What a program prints that knows nothing of this checkout."""
+    """The output of a program that runs outside of this checkout."""
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -92,7 +92,7 @@ def test_the_built_wheel_writes_the_same_bytes(wheel, tmp_path):
 
 @pytest.mark.long
 def test_the_wheel_in_an_environment_of_its_own_writes_the_same_bytes(wheel, tmp_path):
-    """An environment made from nothing, into which pip installs the wheel: it brings what it needs, and no more."""
+    """pip installs the wheel into an empty environment, with its dependencies and nothing else."""
     home = tmp_path / "environment"
     venv.create(home, with_pip=True)
     python = str(home / "bin" / "python")

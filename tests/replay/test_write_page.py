@@ -1,4 +1,4 @@
-"""Pages as files: what they hold, how large they are, what is refused. What they show is seen in test_page."""
+"""Pages as files: their content, their size, refused input. test_page tests them in a browser."""
 
 import hashlib
 import json
@@ -73,14 +73,14 @@ def test_no_text_leaves_the_element_of_the_data(tmp_path):
     ],
 )
 def test_what_cannot_stand_side_by_side_is_refused(episodes, words, tmp_path):
-    """The error says the number, the name, or both instances, and no file is left."""
+    """The error has the number, the name, or both instances, and no file is written."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         write_page(episodes, tmp_path / "page.html")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_page_that_is_too_large_is_refused_by_its_largest_part(tmp_path, monkeypatch):
-    """The sentence names the part, so that one knows what to leave out."""
+    """The sentence names the largest part, which can be left out."""
     monkeypatch.setattr(page, "MOST_BYTES", 2**20)
     images = [{"name": "camera", "every": 1, "frames": ["A" * 2**21]}]
     with pytest.raises(ConfigError, match=r"2\.0 MB, above 1; the largest part is images of 'a' in row 0 with 2\.0 MB"):
@@ -88,7 +88,7 @@ def test_a_page_that_is_too_large_is_refused_by_its_largest_part(tmp_path, monke
 
 
 def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
-    """Written beside and renamed: an old page stays whole, a missing folder is named, no draft is left."""
+    """Atomic: an old page stays intact, the error names a missing folder, and no temporary file remains."""
     (tmp_path / "page.html").mkdir()
     for path in (tmp_path / "page.html", tmp_path / "none" / "page.html"):
         with pytest.raises(ConfigError, match="cannot be written"):
@@ -105,7 +105,7 @@ def test_libraries_are_those_that_their_readme_says():
 
 
 def test_scripts_are_plain_and_safe():
-    """Nothing that a page's policy would refuse, or that would let text become markup; lines that can be read."""
+    """Nothing that a page's policy forbids, or that would turn text into markup; lines of at most 120 characters."""
     for path in ASSETS.glob("*.js"):
         text = path.read_text()
         assert text.startswith("// ") and max(map(len, text.splitlines())) <= 120

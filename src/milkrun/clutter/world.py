@@ -1,4 +1,4 @@
-"""Picking from clutter: a suction cup takes objects out of a tray, one at a time; the policy says which one next.
+"""Picking from clutter: a suction cup takes objects out of a tray, one at a time; the policy chooses the next.
 
 Observations: `objects` (N, 26) features of each object, `cover` (N, N) shares of i under j, `globals` (12); with
     `maps` also `height` and `segmentation` (M, M).

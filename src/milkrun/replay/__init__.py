@@ -1,1 +1,1 @@
-"""Episodes to look at: figures, films, files and pages."""
+"""Recorded episodes as figures, films, files and pages."""

@@ -40,7 +40,7 @@ async function inflate(text, want) {
   return out;
 }
 
-// {shape, data}: numbers in C order. A null among plain values stands for a number that is not finite.
+// {shape, data}: numbers in C order. A null among plain values is a number that is not finite.
 async function column(c) {
   must(c && Array.isArray(c.shape) && c.shape.every(n => Number.isInteger(n) && n >= 0), "a column has no shape");
   if (c.values) {

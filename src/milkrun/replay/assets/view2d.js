@@ -243,10 +243,10 @@ class View2D {
     this.t = t;
     for (const mark of this.points) {
       const xy = mark.xy.at(t), looks = this.looks.get(mark);
-      const asked = this.options.masks() && ep.mask && step < ep.steps;
+      const shown = this.options.masks() && ep.mask && step < ep.steps;
       const now = {
         colours: mark.colour ? mark.colour.at(t) : null, owner: this.owners?.get(mark), shape: mark.shape.at(t),
-        levels: mark.level?.at(t), rings: mark.ring?.at(t), action: asked ? mark.action?.at(t) : null,
+        levels: mark.level?.at(t), rings: mark.ring?.at(t), action: shown ? mark.action?.at(t) : null,
       };
       const resized = mark.size && !mark.size.still;
       if (restart || !mark.xy.still || !mark.screen) {
