@@ -1,7 +1,7 @@
-"""Infos: what a step says of its rows and agents, made when somebody reads them.
+"""Lazy infos of rows and agents.
 
-on-policy asks for a dict an agent and row. Most are never read, and making thousands of them takes longer than the
-step; so a step keeps a copy of the few arrays they are made of.
+on-policy expects a dict an agent and row. Most are never read, and making thousands of them takes longer than the
+step. So a step copies only the few arrays that the infos are made of.
 """
 
 from __future__ import annotations
