@@ -1,7 +1,7 @@
-"""Infos: lazy infos of a step, by row and agent.
+"""Lazy infos of rows and agents.
 
-on-policy needs a dict an agent and row. Most are never read, and thousands of dicts take longer than the step, so a
-step keeps copies of the few arrays that they are made of.
+on-policy expects a dict an agent and row. Most are never read, and making thousands of them takes longer than the
+step. So a step copies only the few arrays that the infos are made of.
 """
 
 from __future__ import annotations
