@@ -69,6 +69,8 @@ def own_names() -> frozenset[str]:
                     found.add(node.id)
                 elif isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
                     found.add(node.attr)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "object.__setattr__":
+                found.add(ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else "")
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
                 found |= {n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)}
     return frozenset(found)

@@ -13,13 +13,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-try:  # the functions behind those of `signal`, whose conversion to enums takes ten times as long
-    from _signal import getsignal, raise_signal  # type: ignore[import-not-found]
-    from _signal import signal as set_handler
-except ImportError:
-    from signal import getsignal, raise_signal
-    from signal import signal as set_handler
-
 WAITING = tuple(
     int(getattr(signal, name))
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGUSR1", "SIGUSR2")
@@ -53,11 +46,11 @@ class undisturbed:
             return
         try:
             for number in self._signals:
-                handler = getsignal(number)
+                handler = signal.getsignal(number)
                 if callable(handler):
                     # stored before it is replaced, so that an interrupt in between restores it
                     self._handlers[number] = handler
-                    set_handler(number, self._defer)
+                    signal.signal(number, self._defer)
         except ValueError:  # an embedded interpreter must not set signal handlers
             self._handlers.clear()
         except BaseException:
@@ -74,9 +67,11 @@ class undisturbed:
         """Restores all handlers, then delivers; each step runs even if the one before it raises."""
         try:
             if self._handlers:
-                set_handler(*self._handlers.popitem())
+                number, handler = next(iter(self._handlers.items()))
+                signal.signal(number, handler)
+                del self._handlers[number]  # last: interrupted before, the handler is set again
             elif self._pending:
-                raise_signal(self._pending.pop(0))
+                signal.raise_signal(self._pending.pop(0))
         finally:
             if self._handlers or self._pending:
                 self._end()

@@ -1,4 +1,4 @@
-"""A binding of any world to the on-policy library's MAPPO: batches of (rows, agents, numbers) with a shared observation.
+"""A binding of any world to on-policy's MAPPO: batches of (rows, agents, numbers) with a shared observation.
 
 The wrappers of the published truck-and-drones environment are in `milkrun.compat.vrp.env_wrappers`.
 """
