@@ -24,7 +24,7 @@ def check(world, arrays):
     own = {name: array for name, array in arrays.items() if world.fields[name].role is Role.INSTANCE}
     rest = {name: array for name, array in arrays.items() if name not in own and name != "instance_row"}
     given = Given(own, np.arange(world.num_envs, dtype=np.int32))
-    if not world._has(given, np.arange(world.num_envs)):
+    if not world._plays(given, np.arange(world.num_envs)):
         world.check_instances(own)
     world.check_states({**rest, **own})
     world.refuse_faults(rest, given)

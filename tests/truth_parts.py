@@ -24,7 +24,7 @@ PARTS = {
     "fuzz": "truth/test_fuzz_[!t]* truth/test_fuzz_tensordicts cli/* tracking/test_link_server tracking/test_link_wire",
     "fuzz-tracking": "truth/test_fuzz_tracking",
     "interpreter": "core/test_interpreted_worlds tracking/test_check_world",
-    "interrupts": "api/test_interrupts core/test_interrupts",
+    "interrupts": "api/test_binding_interrupts api/test_workers_interrupt core/test_interrupts",
     "kills": "api/test_workers_failure compat/* scale/* tracking/test_link_processes",
     "learning": "truth/test_clutter_learning truth/test_tracking_learning truth/test_delivery_learning api/test_rllib",
     "masks": "truth/test_binding_masks",

@@ -11,7 +11,6 @@ import milkrun
 ROOT = os.path.dirname(milkrun.__file__)
 PLACES = tuple(os.path.join(ROOT, part) + os.sep for part in ("api", "tracking"))
 COMPAT = (*PLACES, os.path.join(ROOT, "compat") + os.sep)
-EXEMPT = (os.path.join(ROOT, "api", "workers", "interrupts.py"),)  # where interrupts are held back, not suffered
 
 
 def interrupt():
@@ -32,7 +31,7 @@ def call_until(call, line, deliver=interrupt, places=PLACES):
 
     def enter(frame, event, arg):
         name = frame.f_code.co_filename
-        return local if name.startswith(places) and name not in EXEMPT else None
+        return local if name.startswith(places) else None
 
     before = sys.gettrace()
     sys.settrace(enter)

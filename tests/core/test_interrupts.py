@@ -369,7 +369,7 @@ def fresh(k: int) -> Any:
 
 @pytest.mark.parametrize(
     ("where", "k"),
-    [("<module>", 10), ("run_pass", 20), ("_object_compiled_hook", 30), ("save_overload", 40), ("_write", 50)],
+    [("<module>", 10), ("run_pass", 20), ("_object_compiled_hook", 30), ("save_overload", 40), ("keep", 50)],
 )
 def test_an_interrupt_while_compiling_comes_out_and_the_next_use_works(where, k, monkeypatch, tmp_path):
     """Also inside a callback of the compiler, which would swallow it, and in the text of a launcher, half of which

@@ -96,8 +96,8 @@ def test_bad_numbers_are_refused(fields, said):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"locs": np.zeros((4, 2))}, "locs has 4 nodes, expected a depot and two nodes a request"),
-        ({"locs": np.zeros((1, 2))}, "locs has 1 nodes, expected a depot and two nodes a request"),
+        ({"locs": np.zeros((4, 2))}, "locs has 4 nodes, expected a depot and two nodes for each request"),
+        ({"locs": np.zeros((1, 2))}, "locs has 1 nodes, expected a depot and two nodes for each request"),
         ({"locs": np.zeros((3, 3))}, "locs has shape (3, 3)"),
         ({"demand": [0, 1]}, "demand has shape (2,)"),
         ({"demand": [0.0, 1.0, -1.0]}, "demand has shape (3,) and dtype float64, expected (3,) of int64"),

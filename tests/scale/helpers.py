@@ -33,10 +33,12 @@ def slowly(world):
 
 
 def gated(gate):
-    """Nearest, but batches from row 100 on wait until there is a file of this name."""
+    """Nearest, but batches from row 100 on wait until there is a file of this name. A waiting process leaves a file with
+    its number."""
 
     def policy(world):
         if world.stream[0, 1] >= 100:
+            Path(f"{gate}.{os.getpid()}").touch()
             wait_until(Path(gate).exists)
         return nearest(world)
 

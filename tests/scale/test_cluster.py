@@ -121,10 +121,13 @@ def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tm
     title = "CVRP by tests.scale.helpers:gated"
     gate = tmp_path / "gate"
 
-    def disturb(ended):  # all workers wait for the gate, so a killed one is at work
+    def waiting(nodes):
+        return [pid for pid in at_work(nodes, title) if Path(f"{gate}.{pid}").exists()]
+
+    def disturb(ended):  # a worker that waits for the gate is at work when it is killed
         try:
-            assert wait_until(lambda: at_work([raylet_of(extra)], title) and at_work(others, title))
-            kill(at_work(others, title)[0])
+            assert wait_until(lambda: waiting([raylet_of(extra)]) and waiting(others))
+            kill(waiting(others)[0])
             kill(raylet_of(extra))
             patiently(partial(cluster.add_node, wait=False, num_cpus=1, **cluster.common))
         finally:

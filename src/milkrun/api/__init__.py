@@ -1,6 +1,6 @@
 """The same worlds in the words of other libraries: `milkrun.make(id, api="torchrl")`. This file lists the bindings.
 
-`announce` is called once by `import milkrun`; a binding is imported when it is first asked for.
+`announce` is called once by `import milkrun`; a binding is imported on first use.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def announce() -> None:
 
 
 def register_benchmark() -> None:
-    """The tracking benchmark under the id that its own documents register; whoever does so again overrides it."""
+    """The tracking benchmark under the id that its own documents register; a later registration overrides it."""
     import gymnasium
 
     if BENCHMARK_ID not in gymnasium.registry:

@@ -316,7 +316,7 @@ class Workers:
     def _send(self, commands: dict[int, Command]) -> None:
         self.check_open()
         if self.under_way:
-            raise ConfigError("a turn is under way: its results must be taken before anything else is asked")
+            raise ConfigError("a turn is under way: receive its results before the next command")
         if self._is_interrupted:
             self._guarded(self._processes.receive, self.timeout)
             self._is_interrupted = False
