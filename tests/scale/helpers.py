@@ -33,8 +33,8 @@ def slowly(world):
 
 
 def gated(gate):
-    """Nearest, but batches from row 100 on wait until there is a file of this name. A waiting process leaves a file with
-    its number."""
+    """Nearest, but batches from row 100 on wait until there is a file of this name. A waiting process writes a file
+    with its number."""
 
     def policy(world):
         if world.stream[0, 1] >= 100:
