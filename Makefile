@@ -58,22 +58,22 @@ pip = $(@D)/bin/python -m pip install -qq --disable-pip-version-check --no-compi
 .DEFAULT_GOAL := help
 .PHONY: help demo test suite browser newest oldest truth conformance env check bench docs clean
 
-help: ## say what can be made
+help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' Makefile
 
 demo: $(light_stamp) ## roll out every world, print the table, write pictures to out/ (light environment, no torch)
 	.venv-light/bin/milkrun demo --out $(OUT) $(ARGS)
 
-# The small environment is there long before the large one. So what needs no more, as tests/order.py finds out, is run
-# in it: on the core that pip leaves idle, later on what the suite leaves idle while it waits. It compiles what the suite
-# then finds, and tells its result at its end, so that the two do not write into each other's lines.
-test: ## run all tests, each in the smallest environment that has what it needs; with ARGS those asked for, in .venv
+# The small environment is installed long before the large one. Tests that need no more (tests/order.py decides) run in it,
+# while pip installs the large one and while the suite waits. They compile kernels that the suite then finds in the cache.
+# Their output is printed at the end, so that the two do not mix.
+test: ## run all tests, each in the smallest environment that has what it needs; with ARGS the selected ones, in .venv
 	@$(MAKE) --no-print-directory -k -j 2 suite $(if $(ARGS),,newest)
 
 suite: $(full_stamp) browser
 	MILKRUN_NEED_BROWSER=$$(test -e .browser/reason || echo 1) .venv/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(or $(ARGS),--part large) tests
 
-# A Chromium for the tests of pages, fetched beside the environments; without one those tests skip and say why.
+# A Chromium for the tests of pages; without one those tests are skipped with the reason.
 browser:
 	@$(PYTHON) scripts/browser.py
 
@@ -84,10 +84,10 @@ newest: $(newest_stamp)
 oldest: $(oldest_stamp) ## run the core tests with the lowest allowed versions of numpy, numba and gymnasium
 	.venv-oldest/bin/python -m pytest -n $(WORKERS) --dist loadfile $(or $(ARGS),tests/core)
 
-truth: env ## run the truths that take minutes, in parts with their times; PART=fuzz: one of them, PART=--list: their names
+truth: env ## run the long tests in parts and print their times; PART=fuzz: one part, PART=--list: the list
 	@.venv/bin/python -m tests.truth_parts --workers $(WORKERS) $(PART) -- $(ARGS)
 
-conformance: env $(newest_stamp) ## let other libraries' checkers judge every world, and write docs/conformance.md
+conformance: env $(newest_stamp) ## run other libraries' checkers on every world, and write docs/conformance.md
 	.venv/bin/python -m pytest -n $(WORKERS) $(JUDGED) tests/truth/*_conformance.py
 	.venv-newest/bin/python -m pytest -n $(WORKERS) $(JUDGED) --conformance-keep tests/truth/test_gymnasium_conformance.py
 
@@ -98,7 +98,7 @@ check: env ## ruff (rules and format) and mypy
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: env $(jumanji_stamp) $(vmas_stamp) $(sapien_stamp) ## measure Milkrun beside its peers
+bench: env $(jumanji_stamp) $(vmas_stamp) $(sapien_stamp) ## measure Milkrun and its peers
 	.venv/bin/python -m bench $(ARGS)
 
 docs: env ## build the documentation into site/

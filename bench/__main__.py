@@ -1,4 +1,4 @@
-"""All benchmarks in one run: Milkrun beside RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C. Medians, equal threads, ratios.
+"""All benchmarks in one run: Milkrun, RL4CO, Jumanji, VMAS, SAPIEN, MuJoCo and C. Medians, equal threads, ratios.
 
 python -m bench [--quick] [--clock cpu] [--out bench/results]
 """
@@ -69,8 +69,8 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     )
     timing: Any = {"repeats": 5, "min_seconds": 0.03} if options.quick else {"repeats": 9, "min_seconds": 0.15}
     with_c = c_kernel.available()
-    beside = ("World.step", "torchrl", "torchrl in place", "torchrl views", "rl4co drop-in")
-    ratios: dict[str, list[float]] = {label: [] for label in (*beside, "C")}
+    compared = ("World.step", "torchrl", "torchrl in place", "torchrl views", "rl4co drop-in")
+    ratios: dict[str, list[float]] = {label: [] for label in (*compared, "C")}
     for name in WORLDS:
         for batch in BATCHES:
             episodes = record_random_episodes(name, NUM_LOC, batch, seed=batch)
@@ -88,7 +88,7 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             parts = {k: (c.start, c.play, episodes.live_steps) for k, c in contestants.items() if c is not None}
             us = {label: 1e6 * seconds for label, seconds in step_times(parts, **timing).items()}
             peer = us["RL4CO 0.7.0"]
-            for label in beside:
+            for label in compared:
                 ratios[label].append(peer / us[label])
             if name == "cvrp" and batch == 1024:
                 functional = peer / us["torchrl"]
@@ -96,7 +96,7 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             if share is not None and batch >= 1024:
                 ratios["C"].append(share)
             cells: dict[str, Any] = {"world": name, "rows": batch, **us, "share of C": share}
-            cells |= {f"{k} / RL4CO": ratios[k][-1] for k in beside}
+            cells |= {f"{k} / RL4CO": ratios[k][-1] for k in compared}
             table.add(**cells, **{"ns a row": 1e3 * us["World.step"] / batch})
             print(f"{name} {batch}: " + ", ".join(f"{k} {v:.3g} us" for k, v in us.items()), flush=True)
     promised = {
@@ -113,7 +113,7 @@ def steps_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
 
 
 def rollouts_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
-    """Whole random rollouts at 1,024 rows beside Jumanji, which has its own virtual environment."""
+    """Whole random rollouts at 1,024 rows, Milkrun and Jumanji, which has its own virtual environment."""
     table = Table(
         "Whole random rollouts, million row-steps a second (n = 50, 1,024 rows, one thread)",
         [

@@ -1,4 +1,4 @@
-"""Picking from clutter: whole episodes, highest first, beside raw SAPIEN; and the cost of a step, a reset and a row.
+"""Picking from clutter: episodes of highest first, compared with plain SAPIEN; the cost of a step, a reset and a row.
 
 Two threads move 256 rows. Wall-clock rates are valid on idle cores only. The table also has the rate per CPU-second,
 which depends less on the load of the machine.
@@ -226,7 +226,7 @@ def clutter_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tu
     results.table.notes |= {
         "a CPU-second": "the rate of a second of processor time, all threads added up",
         "ratio": f"of wall-clock rates; with --clock cpu, but for that of threads, of CPU rates, ours times {THREADS} "
-        "beside SAPIEN's one thread",
+        "against SAPIEN's one thread",
         "load": f"{load:.1f} when the table was begun, {os.getloadavg()[0]:.1f} when it was done; idle is 0",
     }
     return results.table, results.promised

@@ -65,7 +65,7 @@ def delivery_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]
 
 
 def _add_sizes(results: _Results, options: argparse.Namespace, repeats: int) -> float:
-    """The sizes at three numbers of rows, the first beside VMAS; returns its best rate."""
+    """The sizes at three numbers of rows, the first compared with VMAS; returns its best rate."""
     arguments = ("--clock", options.clock, "--repeats", str(repeats), "--rows", *map(str, ROWS))
     vmas = report_of("vmas", "vmas_steps.py", *arguments)
     theirs = {} if vmas is None else {rows: vmas["rates"][str(rows)] / 1e3 for rows in ROWS}
@@ -140,7 +140,7 @@ def _recorded_turns(env: Any, turns: int) -> list[np.ndarray]:
 
 
 def _add_torchrl(results: _Results, repeats: int) -> None:
-    """1,024 rows: `env.step(td)` beside `World.step`, with untimed resets of finished rows; and with timed resets."""
+    """1,024 rows: `env.step(td)` and `World.step`, with untimed resets of finished rows; and with timed resets."""
     rows = 1024
     for label, size in [*SIZES.items()][:2]:
         raw = Restarted(rows, STEPS, **size)

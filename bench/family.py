@@ -1,4 +1,4 @@
-"""Every world of the routing family: the cost of a step beside CVRP, plain C and RL4CO, where they have the world."""
+"""The routing worlds: the cost of a step compared with CVRP, and with C and RL4CO where they have the world."""
 
 from __future__ import annotations
 

@@ -235,25 +235,27 @@ def gathered(episodes: int) -> float:
 def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     """What evaluation on Ray costs and gains on this machine, and what follows for many."""
     set_clock("wall")  # the work is done in other processes
-    table = Table("Evaluation on Ray, a Ray of this machine, its start not counted", ["measured", "value", "beside"])
+    table = Table(
+        "Evaluation on Ray, a Ray of this machine, its start not counted", ["measured", "value", "second value"]
+    )
     promised: dict[str, float] = {}
     # Ray ends workers that idle for a second, and would restart the one that waits while the other works alone.
     os.environ.setdefault("RAY_idle_worker_killing_time_threshold_ms", "600000")
     with connected():
         empty_seconds, own = overhead()
         table.add(
-            measured="an empty shard, ms (beside: processor time of the caller)",
+            measured="an empty shard, ms (second: processor time of the caller)",
             value=1e3 * empty_seconds,
-            beside=1e3 * own,
+            **{"second value": 1e3 * own},
         )
         promised["overhead of a shard, ms (promised 25, goal 8)"] = 1e3 * empty_seconds
         for name, (world_id, config) in WORLDS.items():
             took = speedup(world_id, config, 1 if options.quick else 4)
             for one, two in (("1 worker", "2 workers"), ("1 process", "2 processes")):
                 table.add(
-                    measured=f"{name}, {EPISODES:,} episodes, s by {one} (beside: by {two})",
+                    measured=f"{name}, {EPISODES:,} episodes, s by {one} (second: by {two})",
                     value=took[one],
-                    beside=took[two],
+                    **{"second value": took[two]},
                 )
             gain, bound = took["1 worker"] / took["2 workers"], took["1 process"] / took["2 processes"]
             promised[f"2 workers / 1 worker, {name} (promised 1.7, goal 1.9)"] = gain
@@ -265,9 +267,9 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
             times = shard_seconds(world_id, policy, config, Shards(65_536, 65_536), 8 if options.quick else 24)
             measured[name] = times
             table.add(
-                measured=f"{name}: a shard of 1,024 episodes, processor s (beside: standard deviation)",
+                measured=f"{name}: a shard of 1,024 episodes, processor s (second: standard deviation)",
                 value=float(times.mean()),
-                beside=float(times.std()),
+                **{"second value": float(times.std())},
             )
         episodes = GATHERED // 10 if options.quick else GATHERED
         megabytes = gathered(episodes)
@@ -277,9 +279,9 @@ def scale_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]:
     for name, line in found.items():
         for workers, (value, rows) in line.items():
             table.add(
-                measured=f"{name}, simulated: % of time playing on {workers:,} workers (beside: rows)",
+                measured=f"{name}, simulated: % of time playing on {workers:,} workers (second: rows)",
                 value=100 * value,
-                beside=rows,
+                **{"second value": rows},
             )
         promised[f"simulated efficiency at 1,000 workers, 10^8 episodes, {name} (goal 0.9)"] = line[1_000][0]
     if not options.quick:

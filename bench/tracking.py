@@ -1,4 +1,4 @@
-"""Drone tracking: steps with pictures in every scene and in front of many boxes, and pictures beside MuJoCo's renderer.
+"""Drone tracking: steps with pictures in every scene and with many boxes, and pictures compared with MuJoCo's.
 
 Also the costs of a step, a reset, a thread, the first picture and a row. Wall-clock rates are valid on idle cores only;
 the table also has the rate per CPU-second.
@@ -38,7 +38,7 @@ NEAREST, FARTHEST = 18.0, 70.0
 COUNTS = (40, 160)
 """Numbers of boxes of the pictures compared with MuJoCo, including the two of the target."""
 OWN = 2
-BESIDE = {"as it comes": 1, "large faces, 1 sample": 1, "large faces, 4 samples": 2}
+QUALITIES = {"as it comes": 1, "large faces, 1 sample": 1, "large faces, 4 samples": 2}
 """Qualities of MuJoCo's picture, with the `supersample` of ours for the comparison."""
 PICTURES = {(160, "as it comes"): "promised 5, goal 15", (160, "large faces, 1 sample"): "none promised"}
 FULL_STEPS = "promised 6000, goal 10000"
@@ -262,8 +262,8 @@ class _Results:
 
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Whole steps of all scenes and of crowds, pictures beside MuJoCo's, steps without a picture, resets, threads, the
-    original's classes, the first picture, memory."""
+    """Whole steps of all scenes and of crowds, pictures compared with MuJoCo's, steps without a picture, resets, threads,
+    the original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
     _add_crowds(results)
@@ -474,7 +474,7 @@ def _add_pictures(results: _Results) -> None:
     }
     answer = run_osmesa(task, flights[COUNTS[0], 1].world.config.size, sizes.seconds)
     for count in COUNTS:
-        for way, n in BESIDE.items():
+        for way, n in QUALITIES.items():
             ours, own = found[count, n].picture, "1 sample" if n == 1 else "2x2 samples"
             measured = f"pictures alone, {count} boxes, {own} (peer: MuJoCo on OSMesa, {way})"
             if isinstance(answer, str):

@@ -1,4 +1,4 @@
-"""Environments in processes: Milkrun's workers beside SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv.
+"""Environments in processes: Milkrun's workers, SB3's SubprocVecEnv and Gymnasium's AsyncVectorEnv.
 
 All have the same environments, number of workers and start method, and play in turn. The environments return ready
 pictures, so that only the transfer of actions and observations is timed.

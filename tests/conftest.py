@@ -1,4 +1,4 @@
-"""What tests of several folders lean on."""
+"""Fixtures and hooks for all folders of tests."""
 
 import gc
 import os
@@ -11,22 +11,22 @@ import pytest
 from tests.order import IN_BOTH, LONGEST, TESTS, runs_in
 from tests.truth_parts import check_part, parts_of
 
-# Threads that wait for work sleep. As they come they spin, which on a machine whose cores all have work, as under two
-# test processes, takes the time of whom they wait for. Read when the first compiled code is loaded, so it stands here.
+# Idle OpenMP threads sleep. By default they spin, which slows the threads that work where two test processes share the
+# cores. OpenMP reads this when the first compiled code is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Ray reads this when it is imported: the clusters of tests listen on loopback alone.
+# Ray reads this when it is imported: test clusters listen on loopback only.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
-# In a new environment two processes that import the same in the same order both make the bytecode of all of it. The
-# second one begins with what the first comes to later.
+# In a new environment both test processes write bytecode. The second imports these packages first, so that they do not
+# compile the same files at the same time.
 if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
     for name in ("sympy", "pandas", "scipy.stats", "matplotlib.pyplot", "ray"):
         if find_spec(name.partition(".")[0]) is not None:
             import_module(name)
 
-# These have numba compile functions of theirs anew in each process, for 5 seconds each: a local search that no test
-# uses, and indices of small buffers. Here they stay Python; docs/use-it-with.md is run as users have them.
+# These packages compile functions by numba in each process, 5 seconds each: a local search that no test uses, and
+# indices of small buffers. Here they stay Python; the code of docs/use-it-with.md runs with compiled ones.
 if "PYTEST_XDIST_WORKER" in os.environ:
     from numba import config
 
@@ -39,14 +39,14 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 @pytest.fixture
 def interrupts():
-    """Ctrl-C is heard, also where the tests run in the background of a shell, which turns it off."""
+    """Ctrl-C raises KeyboardInterrupt, also where a shell runs the tests in the background with SIGINT ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 def pytest_addoption(parser):
-    """The options of `make test`, whose two runs take their part of the files each, and of `make truth`."""
+    """The options of the two runs of `make test`, and of `make truth`."""
     parser.addoption("--part", choices=["small", "large"], help="only files that tests/order.py gives this environment")
     parser.addoption("--truth-part", metavar="NAME", help="only files of this part of tests/truth_parts.py")
 
@@ -69,14 +69,14 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """The long files first, where several processes share the tests (with --no-loadscope-reorder). In the small
-    environment those first that compile every world: the other processes then find it compiled."""
+    """Sorts the long files first where several processes share the tests (with --no-loadscope-reorder); in the small
+    environment, the files that compile every world, so that other processes find it in the cache."""
     first = LONGEST if "PYTEST_XDIST_WORKER" in os.environ else IN_BOTH if config.getoption("--part") else []
     place = {TESTS / f"{name}.py": rank for rank, name in enumerate(first)}
     items.sort(key=lambda item: place.get(item.path, len(place)))
 
 
 def pytest_collection_finish():
-    """What is loaded and collected by now stays: without this each full collection of garbage looks at all of it, for
-    half a second, and the processes that tests fork copy it."""
+    """Excludes all objects made so far from garbage collection: a full collection would take half a second, and forked
+    processes would copy their memory."""
     gc.freeze()

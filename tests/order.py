@@ -1,11 +1,10 @@
-"""Which files of tests run where, and in which order, so that `make test` keeps all cores at work until its end.
+"""In which environment and in which order test files run, so that `make test` uses all cores until its end.
 
-Of several processes each takes the next file when it is done with one: whoever took a long file last would work on
-alone. So the long ones come first. A file that is not in LONGEST comes after these; one that takes ten seconds of the
-processor deserves its line.
+Each test process takes the next file when it has finished one, so a long file must not come last. LONGEST lists the
+files that come first: all that take more than ten seconds of processor time.
 
-A file that names nothing but numpy, numba, Gymnasium and what is as quickly installed runs in `.venv-newest`, beside
-the installation of the large environment: what must need no torch is tested where there is none.
+A file that imports nothing but numpy, numba, Gymnasium and other small packages runs in `.venv-newest`, during the
+installation of the large environment. There is no torch there, so the file is known to need none.
 """
 
 from __future__ import annotations
@@ -76,9 +75,9 @@ api/test_gymnasium_errors
 api/test_gymnasium_seeds
 api/test_spaces
 """.split()
-"""What speaks Gymnasium is tested with the newest version and with the one that Ray allows."""
+"""Gymnasium bindings are tested with the newest version and with the one that Ray allows."""
 
-# Packages of the large environment alone; and a test that asks what is installed or loaded asks it where all is.
+# Packages of the large environment alone. Tests of what is installed or loaded also run there.
 LARGE = re.compile(
     r"torch|tensordict|rl4co|pettingzoo|sb3|stable_baselines3|tianshou|rllib|(import|from) ray\b|pyvrp|ortools|vrplib|"
     r"typer|matplotlib|\bPIL\b|playwright|milkrun\.cli|\"-m\", \"milkrun\"|find_spec|sys\.modules\b(?!\[)"

@@ -1,8 +1,8 @@
-"""Where the published instances and recorded episodes are that tests and benchmarks read: the one place that knows.
+"""Finds the published instances and recorded episodes that tests and benchmarks read.
 
-They are part of the repository, in `tests/data`; SOURCES.md there says where each comes from. The folder that
-MILKRUN_DATA names, laid out alike, is looked in first: for larger sets, or other copies of the same files. After a
-change in `tests/data`, this writes its list of files and checksums anew:
+They are part of the repository, in `tests/data`; SOURCES.md there states their sources. A folder with the same layout,
+named by MILKRUN_DATA, is searched first: for larger sets, or other copies of the same files. After a change in
+`tests/data`, this writes the list of files and checksums again:
 
     python -m tests.published
 """

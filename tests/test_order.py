@@ -32,6 +32,5 @@ def test_no_test_is_skipped_for_want_of_a_package_in_the_small_environment():
     ],
 )
 def test_where_a_file_runs(name, where):
-    """With numpy alone; looks at what is loaded; names torch; takes its tools from a file that looks at what is
-    loaded."""
+    """Numpy alone: small. Tests of loaded modules, files that name torch, and files with such helpers: large."""
     assert runs_in(TESTS / f"{name}.py") == {where}

@@ -54,12 +54,14 @@ def test_the_files_are_those_listed_byte_by_byte():
 def test_line_ends_survive_git():
     """No setting of a user makes git convert them."""
     names = ["tests/data/routing/solomon/C101.txt", "tests/data/darp/a2-16.txt"]
-    told = subprocess.run(["git", "check-attr", "text", *names], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert told.stdout.splitlines() == [f"{name}: text: unset" for name in names]
+    printed = subprocess.run(
+        ["git", "check-attr", "text", *names], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert printed.stdout.splitlines() == [f"{name}: text: unset" for name in names]
 
 
 def test_every_folder_has_its_source():
-    """A row of the table in SOURCES.md, and what is shared alike has its licence beside it."""
+    """A row of the table in SOURCES.md, and data under a share-alike licence comes with its text."""
     text = (KEPT / "SOURCES.md").read_text()
     for folder in SIZES:
         assert f"\n| `{folder.partition('/uniform')[0].partition('/restricted')[0]}`" in text, folder

@@ -1,6 +1,6 @@
 """Step kernels written by hand in C: what a batch would cost if nothing stood between the rules and the machine.
 
-The `.c` files beside this one are compiled on the spot for this very processor and called through ctypes, with the
+The `.c` files in this folder are compiled for this processor and called through ctypes, with the
 fields of the worlds as plain arrays. Without a C compiler, `available()` prints a note and the comparison is
 skipped.
 """

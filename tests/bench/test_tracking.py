@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bench import tracking
-from bench.tracking import BESIDE, COUNTS, OWN, Flight, Pace, Sizes, crowded, scene_of, stagger, world_of
+from bench.tracking import COUNTS, OWN, QUALITIES, Flight, Pace, Sizes, crowded, scene_of, stagger, world_of
 
 OPTIONS = Namespace(quick=True, clock="cpu")
 TINY = Sizes(
@@ -33,7 +33,7 @@ def at(rows):
 
 def answer(scenes, size, seconds):
     """A stub of MuJoCo that returns at once."""
-    return {count: {way: {"wall": 10.0, "cpu": 20.0, "same": 1.0} for way in BESIDE} for count in scenes}
+    return {count: {way: {"wall": 10.0, "cpu": 20.0, "same": 1.0} for way in QUALITIES} for count in scenes}
 
 
 def test_rows_stand_at_all_points_of_an_episode_and_only_live_ones_count():
@@ -92,7 +92,7 @@ def test_the_peer_gets_all_that_it_reads_and_no_more():
     assert read == set(scene)
     assert set(re.findall(r'box\["(\w+)"\]', text)) == set(scene["boxes"][0])
     assert len(scene["boxes"]) == COUNTS[0] and np.array(scene["seen"]).shape == (32, 32)
-    assert set(BESIDE) == set(re.findall(r'"([\w ,]+)": \(\d, \d\)', text))
+    assert set(QUALITIES) == set(re.findall(r'"([\w ,]+)": \(\d, \d\)', text))
 
 
 @pytest.mark.long
@@ -120,7 +120,7 @@ def test_a_whole_table(monkeypatch):
 
 def test_without_osmesa_the_table_says_why(monkeypatch):
     """The rows stay, without promises."""
-    monkeypatch.setattr(tracking, "run_osmesa", lambda *asked: "skipped: not here")
+    monkeypatch.setattr(tracking, "run_osmesa", lambda *given: "skipped: not here")
     results = tracking._Results(OPTIONS, TINY)
     tracking._add_pictures(results)
     assert [row["peer"] for row in results.table.rows] == ["skipped: not here"] * 6

@@ -226,15 +226,15 @@ def test_late_and_crashed_differ_from_the_rest_by_shape():
 
 
 @pytest.mark.parametrize("world_id", milkrun.list_worlds())
-def test_no_scene_of_a_row_that_is_not(world_id):
-    """Row 99 was a bare IndexError, and row -1 the last one; before the first reset there is nothing to show."""
+def test_a_row_that_does_not_exist_has_no_scene(world_id):
+    """Refused with a sentence; so is any row before the first reset."""
     world = milkrun.make(world_id, 2, seed=1, **small.options(world_id))
     with pytest.raises(ResetNeeded):
         world.scene(0)
     world.reset()
-    asked = [world.scene, *(getattr(world, name) for name in ("events",) if hasattr(world, name))]
-    for ask in asked:
+    methods = [world.scene, *(getattr(world, name) for name in ("events",) if hasattr(world, name))]
+    for method in methods:
         for row in (99, 2, -1, "a", None):
             with pytest.raises(ShapeError, match="row"):
-                ask(row)
+                method(row)
     assert world.scene(1).marks or world.scene(1).figures
