@@ -262,7 +262,7 @@ class _Results:
 
 
 def tracking_table(options: argparse.Namespace, sizes: Sizes | None = None) -> tuple[Table, dict[str, float]]:
-    """Whole steps of all scenes and of crowds, pictures compared with MuJoCo's, steps without a picture, resets, threads,
+    """Steps of all scenes and of crowds, pictures compared with MuJoCo's, steps without a picture, resets, threads,
     the original's classes, the first picture, memory."""
     results, load = _Results(options, sizes or (QUICK if options.quick else FULL)), os.getloadavg()[0]
     _add_scenes(results)
