@@ -110,7 +110,7 @@ IMPOSSIBLE = [
     (all_of(put("status", 0, 3), put("drone_vel", 0, 0.0)), r"row 1: lost: is \[False, False\], but"),
     (put("carrying", 1, 1), r"row 1: carrying: must be -1 on board, but is \[0, 1\]"),
     (all_of(put("served", 0, True), put("arrival_step", 0, 2)), r"row 1: carrying: is \[0, -1\]: another"),
-    (all_of(*AT_DEPOT), r"row 1: truck_target = 1: a truck on a node has none"),
+    (all_of(*AT_DEPOT), r"row 1: truck_target = 1: must be -1 on a node, but truck_node ="),
     (all_of(*AT_NODE_1), r"row 1: truck_node = 1: the truck is not there"),
     (put("truck_edge", 1, 0), r"row 1: truck_edge: must be the truck's node twice, .* but is \[0, 0\]"),
     (put("truck_edge", WHOLE, [1, 3]), r"row 1: truck_pos\[0\] = .*: is not on the"),

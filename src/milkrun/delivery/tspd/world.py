@@ -30,7 +30,7 @@ from milkrun.delivery.tspd.generator import LAWS, generate
 from milkrun.delivery.tspd.instances import check_instance, check_state, fill_in, world_of
 from milkrun.render.scene import Chart, Scene
 
-HALF_OUT, NO_JOIN = 1, 2
+HALF_OUT, NO_JOIN, MISCOUNTED, TOO_LONG = range(1, 5)
 """Faults of a loaded state."""
 
 
@@ -97,6 +97,8 @@ class TSPD(World):
     faults = {
         HALF_OUT: ("launch", "must be -1 if and only if fly is, which is {fly}"),
         NO_JOIN: ("fly", "the drone cannot join the truck within max_fly = {max_fly}"),
+        MISCOUNTED: ("left", "must be the number of nodes that are not covered"),
+        TOO_LONG: ("steps", "is more than an episode can have"),
     }
 
     @classmethod
@@ -295,7 +297,7 @@ def legal(w, b, action):
 @kernel(inline=True)
 def step(w, b, action):
     q = w.instance_row[b]
-    # Play never fills the record (see `size_of`), but that of a loaded state may be full.
+    # Play never fills the record (see `size_of`); play under a wrong mask might.
     if w.steps[b] < w.A:
         w.plan[b, w.steps[b]] = action
     w.steps[b] += 1
@@ -406,7 +408,15 @@ def prefetch(w, b, action):
 
 @kernel
 def fault(w, b):
-    """The rule that a loaded state breaks, 0 if none: the flight of a drone that is out must be valid."""
+    """The rule that a loaded state breaks, 0 if none: the counts must be right, and the flight of a drone that is out
+    must be valid."""
+    uncovered = 0
+    for j in range(w.N):
+        uncovered += not w.covered[b, j]
+    if uncovered != w.left[b]:
+        return MISCOUNTED
+    if w.steps[b] >= w.A:  # see `size_of`
+        return TOO_LONG
     q, k = w.instance_row[b], w.fly[b]
     if (k >= 0) != (w.launch[b] >= 0):
         return HALF_OUT
