@@ -85,7 +85,7 @@ CONTRADICTIONS = [
     ("carrying", 0, r"row 1: carrying: must be -1 on board, but is \[0, 0\] with status = \[0, 0\]"),
     ("has_target", True, r"row 1: has_target: must be False on board, but is \[True, True\]"),
     ("served", True, r"row 1: served: is \[True, True\], but arrival_step = \[-1, -1\] says otherwise"),
-    ("lost", True, r"row 1: lost: is \[True, True\], but a parcel is lost while"),
+    ("lost", True, r"row 1: lost: is \[True, True\]; under the sound rules a parcel is lost while"),
     ("truck_target", 1, "row 1: truck_target = 1: must be -1 on a node, but truck_node ="),
 ]
 

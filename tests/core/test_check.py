@@ -255,8 +255,11 @@ ODD: dict[str, tuple[Any, str]] = {
     "a type of no kernel": (variant(left=state(np.complex64, doc="x")), "types_known: left is complex64: kernels"),
     "no policies": (variant(policies=None), "references_lead_somewhere: policies is None: it must be a dict"),
     "a number for a policy": (variant(policies={"up": 3}), "references_lead_somewhere: policies['up'] leads to 3"),
-    "a fault of no field": (variant(faults={1: ("hight", "is odd")}), "faults_told: faults[1] is ('hight', 'is odd')"),
-    "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_told: faults has 0: the kernel"),
+    "a fault of no field": (
+        variant(faults={1: ("hight", "is odd")}),
+        "faults_described: faults[1] is ('hight', 'is odd')",
+    ),
+    "a fault of no number": (variant(faults={0: ("tread", "is odd")}), "faults_described: faults has 0: the kernel"),
     "a chart of no lane": (
         variant(chart=lambda self, row, frames: Chart(("climber",), (Bar(0, "climb", 0, 1),))),
         "episodes_shown: Stairs, chart of step ",

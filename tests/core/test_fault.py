@@ -113,7 +113,7 @@ def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
     """Before any state was refused: it is read in the kernel's source, with its line."""
     (finding,) = check_world(judged_by(fault_of_own_play, faults={}))
     assert re.fullmatch(
-        r"faults_told: fault_of_own_play \(test_fault\.py:\d+\) returns 1, which Judged\.faults does not list: "
+        r"faults_described: fault_of_own_play \(test_fault\.py:\d+\) returns 1, which Judged\.faults does not list: "
         r"write faults = \{1: \(field, rule\), \.\.\.\}",
         str(finding),
     )

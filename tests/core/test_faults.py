@@ -66,7 +66,11 @@ def no_such_operation(w, b, action):
 SENTENCES = [
     (misspelt_field, misspelt_field, "Broken has no field 'rewrad': did you mean 'reward'? ({})"),
     (forgotten_constant, forgotten_constant, "Broken has no field 'brightness'... ({})"),
-    (plain_function, plain_function, "a kernel does not compile ({}): Untyped global name 'doubled':..."),
+    (
+        plain_function,
+        plain_function,
+        "a kernel does not compile ({}): it calls 'doubled', which is a plain function: decorate it with @kernel...",
+    ),
     (
         allocation,
         allocation,

@@ -102,8 +102,12 @@ def _reason(text: str) -> str:
     """The most specific error in the compiler's message."""
     if "NRT required" in text or "Only accept returning of array" in text:
         return "it allocates memory, which a kernel must not: write a loop, or declare a scratch field"
+    if plain := re.search(r"Untyped global name '(\w+)':.*<class 'function'>", text):
+        return f"it calls {plain[1]!r}, which is a plain function: decorate it with @kernel"
     if specific := re.findall(r"(?:Numba\w*|Name)Error: (?!Failed in )(.+)", text):
         return str(specific[-1]).strip()
+    if call := re.search(r"No implementation of function .+ found for signature:\s+>>> (.+)", text):
+        return f"there is no {call[1].strip()}"
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in ")]
     return lines[0] if lines else text.strip()
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, did_you_mean
 
 bool_ = np.dtype(np.bool_)
 int8, int16, int32, int64 = (np.dtype(t) for t in (np.int8, np.int16, np.int32, np.int64))
@@ -80,7 +80,15 @@ class Field:
         """(lowest, highest) value as numbers, None where nothing is declared."""
         if self.index is not None:
             return 0, sizes[self.index] - 1
-        return _bound(self.low, sizes), _bound(self.high, sizes)
+        return self._bound(self.low, sizes), self._bound(self.high, sizes)
+
+    def _bound(self, bound: float | str | None, sizes: dict[str, int]) -> float | None:
+        if not isinstance(bound, str):
+            return bound
+        name = bound.removeprefix("-")
+        if name not in sizes:
+            raise ConfigError(f"field {self.name!r} is bounded by {bound!r}: a bound is a number or the name of a size")
+        return -sizes[name] if bound.startswith("-") else sizes[name]
 
     @property
     def per_row(self) -> bool:
@@ -90,15 +98,12 @@ class Field:
         object.__setattr__(self, "name", name)
 
 
-def _bound(bound: float | str | None, sizes: dict[str, int]) -> float | None:
-    if not isinstance(bound, str):
-        return bound
-    return -sizes[bound[1:]] if bound.startswith("-") else sizes[bound]
-
-
 def _field(role: Role, dtype: Any, dims: tuple[str | int, ...], options: dict[str, Any]) -> Field:
     if options.get("tally"):
         options.setdefault("observed", False)  # functional stepping drops it
+    known = Field.__dataclass_fields__.keys() - {"role", "dtype", "dims", "name"}
+    if unknown := [keyword for keyword in options if keyword not in known]:
+        raise ConfigError(f"{role.value}() has no keyword {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     with suppress(TypeError):  # refused by `_typed`, which knows the name
         dtype = np.dtype(dtype)
     return Field(role, dtype, dims, **options)

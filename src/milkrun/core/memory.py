@@ -198,6 +198,8 @@ class Memory:
         self._some_given = False  # a row may play a given instance; only a hint that saves looking
         self.instance_version = 0
         self._find_kernels()
+        for f in self.fields.values():
+            f.bounds(self.sizes)  # raises for a bound that names no size
         per_row = [f for f in self.fields.values() if f.per_row and f.role is not Role.INSTANCE]
         self._allocate_fields(per_row, self.num_envs)
         self._resize_instances(self.num_envs)

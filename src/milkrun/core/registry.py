@@ -169,12 +169,13 @@ def list_worlds(family: str | None = None) -> list[str]:
 
 
 def each_world() -> Iterator[tuple[WorldSpec, Any]]:
-    """Every world that can be imported here, with its class, in the order of registration."""
+    """Every world that can be imported here, with its class, in the order of registration. A registration that names no
+    world class raises an error where it is used, not in calls for other worlds."""
     _load_plugins()
     for spec in list(_worlds.values()):
         try:
             yield spec, spec.load()
-        except MissingExtra:
+        except (MissingExtra, RegistryError):
             continue
 
 

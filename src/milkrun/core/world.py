@@ -100,7 +100,9 @@ class World(Saving, References):
         self.num_envs = check_count("num_envs", num_envs, 1, 2**31 - 1)  # `instance_row` has 32 bits
         self.config = self.Config() if config is None else config
         if not isinstance(self.config, self.Config):
-            raise ConfigError(f"{type(self).__name__} takes a {self.Config.__name__}, not a {type(config).__name__}")
+            raise ConfigError(
+                f"{type(self).__name__}(config=...) must be of type {self.Config.__name__}, not {type(config).__name__}"
+            )
         self.autoreset = autoreset_name(autoreset)
         if not isinstance(illegal, str) or illegal not in ("noop", "raise"):
             raise ConfigError(f"illegal={shown(illegal)}: must be 'noop' or 'raise'")

@@ -43,6 +43,8 @@ COS_BACK = -0.999999
 """Cosine of the turn from which on two lanes do not meet."""
 NEVER = 1e9
 """Time of the next halt of a target that never halts."""
+MOST_HALTS = 10**9
+"""The count of halts of a loaded state may be this high; it stays there."""
 
 
 # -- the path of a car --------------------------------------------------------------------------------------
@@ -425,7 +427,7 @@ def begin_halt(w, b):
     now = w.sim_step[b] * DT
     if w.halt_left[b] <= 0.0 and now >= w.next_halt[b]:
         w.halt_left[b] = 0.5 + 1.5 * uniform(row_stream(w, b, HALT_TIMES), w.halts[b])
-        w.halts[b] += 1
+        w.halts[b] = min(w.halts[b] + 1, MOST_HALTS)
         plan_halt(w, b, now + w.halt_left[b])
 
 

@@ -52,6 +52,7 @@ from milkrun.tracking.instances import arrange_towns, check_towns
 from milkrun.tracking.observations import observe
 from milkrun.tracking.start import reset
 from milkrun.tracking.states import FAULTS, fault
+from milkrun.tracking.traffic import MOST_HALTS
 
 NODES, EDGES, WAYS = 64, 160, 6
 PARAMS, OTHER, CRITIC = 60, 19, 9
@@ -192,7 +193,7 @@ class Tracking(World):
     node_owner = state(
         int8, "N", low=-1, high="last vehicle", observed=False, doc="vehicle that holds a junction; -1: none"
     )
-    halts = state(int32, low=0, high=10**9, observed=False, doc="halts of the target so far")
+    halts = state(int32, low=0, high=MOST_HALTS, observed=False, doc="halts of the target so far")
     next_halt = state(float64, low=0, high=LARGE, observed=False, doc="time of the next")
     halt_left = state(float64, low=0, high=10, observed=False, doc="seconds left of this one")
 

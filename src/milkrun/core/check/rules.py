@@ -122,7 +122,7 @@ def mask_width(cls: type[World], config: Config) -> Iterator[Fault]:
         yield None, "action_mask", f"action_mask has the row shape {field.shape(sizes)}; the actions are {choices}"
 
 
-def faults_told(cls: type[World], config: Config) -> Iterator[Fault]:
+def faults_described(cls: type[World], config: Config) -> Iterator[Fault]:
     """`faults` names a field and a reason for every number other than 0 that the kernel `fault` returns."""
     for code, entry in cls.faults.items():
         if not isinstance(code, int) or code == 0:
@@ -329,7 +329,7 @@ DECLARATIONS = (
     types_known,
     bounds_declared,
     mask_width,
-    faults_told,
+    faults_described,
     references_lead_somewhere,
     documented,
 )

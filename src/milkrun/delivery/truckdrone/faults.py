@@ -17,7 +17,7 @@ FAULTS = {
     CARRIED_TWICE: ("carrying", "is {carrying}: another drone has this parcel, or the customer"),
     ARRIVED_NEVER: ("arrival_step", "must be -1, or a step done, counted from 1 to i = {i}, but is {arrival_step}"),
     SERVED_NEVER: ("served", "is {served}, but arrival_step = {arrival_step} says otherwise"),
-    LOST: ("lost", "is {lost}, but a parcel is lost while, under the sound rules, a wreck holds it"),
+    LOST: ("lost", "is {lost}; under the sound rules a parcel is lost while a wreck holds it, but status = {status}"),
     BOUND_THERE: ("truck_target", "must be -1 on a node, but truck_node = {truck_node}"),
     OFF_THE_GRAPH: ("truck_edge", "must be the truck's node twice, between nodes ends of a road, but is {truck_edge}"),
     BOUND_ELSEWHERE: ("truck_target", "is no end of the truck's road"),
