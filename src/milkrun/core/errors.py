@@ -64,6 +64,10 @@ class BadCheckpoint(MilkrunError, ValueError):
     expected."""
 
 
+class TrainingError(MilkrunError, RuntimeError):
+    """A training run that cannot continue: a gradient that is not finite, episodes that do not end."""
+
+
 class ShapeError(MilkrunError, ValueError):
     """An array, key or list of the wrong shape, dtype, device or name. The world is left as it was."""
 

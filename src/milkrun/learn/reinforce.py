@@ -22,7 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from milkrun.core.errors import ConfigError
+from milkrun.core.errors import ConfigError, TrainingError
+from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.features import Features
 from milkrun.core.fields import Role
 from milkrun.learn.network import Inputs, Network, Sizes, Tables
@@ -33,6 +34,7 @@ T95 = 1.6449  # one-sided 5 % of the normal distribution: a t-test of thousands 
 ROUND = 10_240  # fresh instances of the test that replaces the greedy baseline
 WARM_UP = 0.02  # share of the steps in which the learning rate rises
 LOWEST_RATE = 0.02  # share of the learning rate at the end
+MOST_STEPS = 10_000  # of an episode without max_steps
 BASELINES = ("shared", "rollout")
 
 
@@ -108,6 +110,8 @@ class Player:
         allowed = torch.from_numpy(world.action_mask).view(self.instances, self.rows_each, -1)  # the world's memory
         records: list[Record] = []
         while not world.done.all():
+            if len(records) == MOST_STEPS and world.max_steps == NO_LIMIT:
+                raise TrainingError(f"an episode of {MOST_STEPS:,} steps has not ended: set max_steps")
             mask = allowed.clone()
             if self.starts and not records:
                 give_starts(mask)
@@ -307,7 +311,7 @@ class Reinforce:
         backward(network, tables, stack(records), advantage / returns.numel(), options.entropy / returns.numel())
         norm = float(torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0))
         if not math.isfinite(norm):
-            raise FloatingPointError(f"step {self.step}: the gradient is not finite (seed {options.seed})")
+            raise TrainingError(f"step {self.step}, seed {options.seed}: the gradient is not finite")
         self.optimiser.step()
         self.step += 1
         world = player.world

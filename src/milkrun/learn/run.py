@@ -33,7 +33,7 @@ from milkrun.learn.checkpoint import SUFFIX, replace_file
 from milkrun.learn.log import Bar, Events, clock_text, draw_curve, write_curve
 from milkrun.learn.policy import NetworkPolicy
 from milkrun.learn.reinforce import Options, Reinforce
-from milkrun.learn.trained import describe_policy, load, read_run
+from milkrun.learn.trained import describe, load, read_run
 from milkrun.solvers import evaluate, policies_for
 from milkrun.solvers.named import SolverPolicy
 
@@ -219,7 +219,7 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
                 run.curve.append(row)
                 row["gap"] = run.gap
                 if better:
-                    checkpoint.write(run.folder / BEST, describe_policy(run, state, "policy", plan), state.network_tensors())
+                    save_policy(run, state)
                 save(run, state, plan)
                 events.add(row)
             if bar is not None and (run.curve and run.curve[-1]["step"] == state.step or time.perf_counter() - shown > 0.5):
@@ -238,8 +238,16 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
 
 def save(run: Run, state: Reinforce, plan: Mapping[str, Any]) -> None:
     """Writes the state of the run and its curve."""
-    checkpoint.write(run.folder / LAST, describe_policy(run, state, "run", plan), state.tensors())
+    about = describe(state, kind="run", plan=dict(plan), references=run.references, curve=run.curve)
+    checkpoint.write(run.folder / LAST, about, state.tensors())
     write_curve(run.folder, run.curve)
+
+
+def save_policy(run: Run, state: Reinforce) -> None:
+    """Writes the weights alone."""
+    weights = {f"network.{name}": t for name, t in state.network.state_dict().items()}
+    about = describe(state, kind="policy", references=run.references, held_out=run.best)
+    checkpoint.write(run.folder / BEST, about, weights)
 
 
 def is_flat(returns: torch.Tensor) -> bool:
