@@ -209,6 +209,7 @@ def one_change(id: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("id", milkrun.list_worlds())
 def test_every_choice_plays_alike(id):
     """The same for each value of each option that has a list of them; a choice that needs files is left out."""
