@@ -235,7 +235,7 @@ def test_a_timely_reply_may_be_received_late(linked):
     link = envs[0]._source._link
     link.config = link.config.replace(delay=0.2)
     envs[0].send(None)
-    time.sleep(0.3)  # heartbeats arrive meanwhile
+    time.sleep(0.3)  # signs of life arrive meanwhile
     envs[1].send(None)
     assert len(envs[1].receive()) == len(envs[0].receive()) == 2
     for env in envs:

@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "max_vehicles": 4, "max
 WAITING = {"delay": 300.0}
 """Options of clients: the first group of a kind of world may wait for the compiler."""
 QUICK = Limits(greeting=30.0, frame=30.0, wait=0.05, leaving=5.0, idle=0.0)
-"""Frequent heartbeats; other limits are large."""
+"""Frequent signs of life; other limits are large."""
 PLENTY = 60.0
 """A timeout in seconds that no test reaches."""
 

@@ -529,7 +529,7 @@ def test_pings_are_answered_and_waits_accepted():
 
 
 def test_a_busy_simulator_times_out_after_delay():
-    """It sends `wait` forever: after `delay` the client gives up despite the heartbeats."""
+    """It sends `wait` forever: after `delay` the client gives up despite these signs of life."""
 
     def play(raw):
         greet(raw)

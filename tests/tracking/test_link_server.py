@@ -240,7 +240,7 @@ def test_a_new_member_waits_only_briefly_for_old_ones():
             link.sock.close()
 
 
-def test_a_client_that_waits_for_a_world_gets_heartbeats(monkeypatch):
+def test_a_client_that_waits_for_a_world_gets_signs_of_life(monkeypatch):
     """The creation is slow: `wait` with an empty list until the welcome; a request is too early."""
     from milkrun.tracking.link import server
 
@@ -276,7 +276,7 @@ def test_a_world_that_cannot_be_made_is_an_internal_error(monkeypatch):
             raw.expect("welcome")
 
 
-def test_a_large_group_is_played_in_chunks_with_heartbeats_between(host, monkeypatch):
+def test_a_large_group_is_played_in_chunks_with_signs_of_life_between(host, monkeypatch):
     """Rows that take a second each: every environment gets `wait` with an empty list before its picture, which is
     unchanged."""
     from milkrun.tracking.link import server

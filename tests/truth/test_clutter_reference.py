@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("mujoco", reason="needs milkrun[clutter]")
 
-from tests.clutter.beside_reference import Pair
+from tests.clutter.reference_pair import Pair
 from tests.clutter.trays import CANS, SOUP
 
 VARIED = {"mass_range": (0.5, 1.5), "friction_range": (0.4, 1.6), "suction_range": (0.3, 1.0)}
