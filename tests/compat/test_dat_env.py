@@ -275,7 +275,7 @@ def test_actions_may_be_arrays_and_tensors_of_one():
 
 
 def test_velocity_actions():
-    """Four floats; the space says so."""
+    """Four floats, as in the space."""
     env = bench(config=CONFIG.replace(action_mode="velocity"))
     env.reset()
     assert env.action_space.shape == (4,)

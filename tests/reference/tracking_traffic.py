@@ -309,7 +309,7 @@ def has_room_behind(town: Row, state: Row, k: int, e: int) -> bool:
 
 def gets_out(town: Row, state: Row, k: int, e: int) -> bool:
     """Whether the car can leave a junction by edge e. If its rear would stay inside while it waits at the other end of
-    e, it also reserves the junction there (the rules alone would allow a deadlock of two cars)."""
+    e, it also reserves the junction there. (The rules alone would allow a deadlock of two cars.)"""
     if not has_room(town, state, k, e):
         return False
     node = town["edge"][e][1]

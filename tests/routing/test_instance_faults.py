@@ -366,7 +366,7 @@ def test_a_truncated_file_reads_the_same_or_is_refused(tmp_path, text):
 
 
 def test_a_solomon_file_cut_within_a_line_is_refused(tmp_path):
-    """The format has no number of customers, so truncation is undetected only between two lines, or after a line of
+    """The format has no number of customers. So truncation is undetected only between two lines, or after a line of
     full width without its line end."""
     path, read_again = tmp_path / "cut", {}
     for length in range(len(SOLOMON)):

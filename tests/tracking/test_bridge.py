@@ -242,7 +242,7 @@ def test_params_and_base_are_those_of_the_world():
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_ends_and_reset_goes_on(peer):
+def test_a_crash_ends_an_episode_and_a_reset_starts_the_next(peer):
     """Down at 100 m/s from 13 m: on the ground after 65 sim steps (13.0 m, or 66 by rounding), reason 1, not truncated;
     the next step is refused and a reset, with the same turn, is played."""
     config = {"control_hz": 5, "start_height": [13.0, 13.0]}

@@ -1,7 +1,7 @@
 """Training runs on the truck and its drones with algorithms of other libraries, and their comparison with random play.
 
-Every policy, learned or not, plays the first episode of the same rows of the same seed, so a trained one and random
-play differ by their choices alone, and the error of the gain is that of the differences.
+Every policy plays the first episode of the same rows of the same seed. So a trained one and random play differ only in
+their choices, and the error of the gain is that of the differences.
 """
 
 import math
