@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -46,10 +47,20 @@ def nothing_left(monkeypatch):
     assert simulators_of(os.getpid()) == []
 
 
-def first_states(episodes):
+class FirstStates:
     """The initial state of each episode of each row, by episode and row, in this process."""
-    with Envs(ROWS, GE(ROWS, SMALL, seed=SEED)) as envs:
-        return [[state.tobytes() for state in envs.reset()] for _ in range(episodes)]
+
+    def __init__(self):
+        self._envs = Envs(ROWS, GE(ROWS, SMALL, seed=SEED))
+        self._states = []
+
+    def __getitem__(self, episode):
+        while len(self._states) <= episode:
+            self._states.append([state.tobytes() for state in self._envs.reset()])
+        return self._states[episode]
+
+    def close(self):
+        self._envs.close()
 
 
 class Watched:
@@ -96,8 +107,8 @@ def test_the_simulator_dies_in_a_step_of_envs(ways):
     """The step returns the last states, no reward, truncated by link_lost. The next turn starts another simulator,
     which continues with the next episode. A row that already had its reply is lost a turn later."""
     section = {**SMALL, "auto_start": True, "port": 0, "delay": READY, "max_restarts": len(ways)}
-    with Envs(ROWS, GE(ROWS, section, seed=SEED)) as envs:
-        watched = Watched(envs, first_states(3 * len(ways) + 2))
+    with closing(FirstStates()) as expected, Envs(ROWS, GE(ROWS, section, seed=SEED)) as envs:
+        watched = Watched(envs, expected)
         for death, way in enumerate(ways):
             if death % 2:
                 watched.turn()
