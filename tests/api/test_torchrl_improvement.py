@@ -1,4 +1,5 @@
-"""ImprovementEnvBase: a search in torch alone by three methods, judged by hand numbers and by the k-opt world."""
+"""ImprovementEnvBase: a search in torch alone by three methods, checked against hand computation and the k-opt
+world."""
 
 from __future__ import annotations
 
