@@ -1,4 +1,4 @@
-"""What belongs to a world is said once, on its class: every reference leads somewhere, a wrong one is a sentence."""
+"""References of a world's class, each declared once: every one resolves, and a wrong one raises a clear error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loaded(id):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_reference_of_every_world_leads_somewhere(id):
+def test_every_reference_of_every_world_resolves(id):
     """Its policies and solvers can be called, its task prices, its generator makes instances of it."""
     cls = loaded(id)
     assert all(callable(refer(cls, "policies", name)) for name in cls.policies) and cls.policies
@@ -167,14 +167,14 @@ class Astray(Lantern):
         ("task", None, "Astray.task = ':Task': a reference reads \"module:name\""),
     ],
 )
-def test_a_wrong_reference_is_a_sentence(attribute, name, sentence):
-    """Which world, which attribute, what was said and what is missing."""
+def test_a_wrong_reference_is_refused_in_a_sentence(attribute, name, sentence):
+    """The error names the world, the attribute, the reference and what is missing."""
     with pytest.raises(RegistryError) as caught:
         refer(Astray, attribute, name)
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_wrong_reference_is_met_where_it_is_used(monkeypatch):
+def test_a_wrong_reference_raises_where_it_is_used(monkeypatch):
     """`policies_for` lists names without looking them up; the policy and `solve` refuse, `check_world` finds it."""
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Astray-v0", Astray, gymnasium=False)
@@ -190,14 +190,14 @@ def test_a_wrong_reference_is_met_where_it_is_used(monkeypatch):
 
 
 def test_a_module_that_lacks_a_package_says_so_itself(tmp_path, monkeypatch):
-    """The reference is right then: the missing package is the news."""
+    """The reference is right then, so the error names the missing package."""
     (tmp_path / "half_there.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         resolve("half_there:thing", "a test")
 
 
-def test_an_object_stands_for_its_name_and_a_class_is_made_anew(monkeypatch):
+def test_a_reference_may_be_an_object_and_a_class_is_instantiated(monkeypatch):
     """A class of policies is given the seed if it takes one."""
 
     class Seeded:
