@@ -86,7 +86,7 @@ def test_solve_of_one_request(call, file, tmp_path, options, method):
     )
 
 
-def test_solve_says_who_is_left_out(call, file, tmp_path):
+def test_solve_names_the_requests_left_out(call, file, tmp_path):
     """Two riders at one time at both ends of the town and one car: one is served, and the gap says what it is worth."""
     text = """1 2 60 1 30
 0 0 0 0 0 0 60

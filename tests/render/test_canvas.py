@@ -376,7 +376,7 @@ def test_a_line_touches_only_pixels_within_its_reach(x0: float, y0: float, x1: f
         assert abs(c.pixels[row, col, 0] - 255 * (1 - cover)) < 0.51
 
 
-def test_route_colours_can_be_told_apart_by_colour_blind_eyes() -> None:
+def test_route_colours_differ_for_colour_blind_eyes() -> None:
     """Machado et al. (2009) at severity 1: any two colours differ by 16 in CIELAB, and each by 32 from the paper."""
     eyes = {
         "usual": np.eye(3).tolist(),
