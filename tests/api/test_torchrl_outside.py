@@ -154,7 +154,7 @@ def test_a_changed_instance_is_checked_again() -> None:
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_in_place_stepping_takes_over_no_impossible_state() -> None:
+def test_in_place_stepping_loads_no_impossible_state() -> None:
     """`set_state=True` copies a state into the world's own arrays, where kernels index with it."""
     env = env_class(CVRP)(batch_size=[3], seed=1, num_loc=6, stepping="inplace")
     td = env.reset()
@@ -184,7 +184,7 @@ def stack() -> Iterator[str]:
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("of", [begun, followed])
-def test_a_state_that_cannot_be_is_refused_before_a_step_writes_beyond_a_record(
+def test_an_inconsistent_state_is_refused_before_a_step_writes_beyond_a_record(
     of: Callable[..., tuple[object, TensorDict]], stack: str, debug: bool
 ) -> None:
     """Four crates in a record of four places: `height` is within its bounds, and the step would write at place 4. The
@@ -201,7 +201,7 @@ def test_a_state_that_cannot_be_is_refused_before_a_step_writes_beyond_a_record(
     assert env.step(td)["next", "height"][2] == 4  # type: ignore[attr-defined]
 
 
-def test_in_place_stepping_takes_over_no_state_that_cannot_be(stack: str) -> None:
+def test_in_place_stepping_loads_no_inconsistent_state(stack: str) -> None:
     """`set_state=True` copies a state into the world's own arrays."""
     env = env_class(stack)(batch_size=[3], seed=1, stepping="inplace")
     td = env.reset()
@@ -235,7 +235,7 @@ def test_large_batches_are_checked_by_several_threads(stack: str) -> None:
         ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
     ],
 )
-def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
+def test_an_inconsistent_state_of_our_worlds_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
     """At the start of an episode; each value is within its bounds."""
     env, td = begun(world_id)
     for key, value in change.items():

@@ -277,8 +277,9 @@ def test_invalid_calls_are_refused_and_the_pool_goes_on():
         assert [len(log) for log in pool.call("log", ids=[0])] == [1]
 
 
-def test_a_pool_that_cannot_be_is_refused():
-    """No functions, something else than a function, one that cannot travel, a start method or timeout there is not."""
+def test_an_invalid_pool_is_refused():
+    """No functions, another value than a function, one that cannot be pickled, an unknown start method, an invalid
+    timeout."""
     with pytest.raises(ConfigError, match="at least one"):
         Workers([])
     with pytest.raises(ConfigError, match=r"env_fns\[1\] is Script"):

@@ -57,7 +57,7 @@ def test_integers_that_do_not_fit_are_refused(shared_memory, dtype, seen, messag
         (np.int16, np.zeros((0, 2), np.int64), []),
     ],
 )
-def test_what_fits_is_taken_whatever_its_dtype(shared_memory, dtype, seen, expected):
+def test_values_that_fit_are_accepted_in_any_dtype(shared_memory, dtype, seen, expected):
     """A list of small integers in a Box of bytes, both ends of an int8, and floats that round."""
     with Workers([partial(Shows, dtype, seen)], "fork", shared_memory) as pool:
         obs, _ = pool.reset()

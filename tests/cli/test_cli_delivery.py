@@ -255,7 +255,7 @@ def test_an_option_of_two_numbers_is_set_with_a_comma():
 
 
 @pytest.mark.parametrize("strange", ["\n", "/* ", " "])
-def test_what_kind_a_file_is_takes_no_quadratic_time(tmp_path, strange):
+def test_detecting_the_kind_of_a_file_takes_no_quadratic_time(tmp_path, strange):
     """Line ends, comments that never close or blanks behind a number: hours, if each were tried against all others."""
     file = tmp_path / "strange.txt"
     file.write_text("1\n" + strange * 500_000)

@@ -163,7 +163,7 @@ PYTHON_DEFECTS = {
     broken_worlds.pushes_in_python: ("step", {("rows_apart", "earned")}),
     broken_worlds.overruns_in_python: ("step", {("writes_inside", "record")}),
     broken_worlds.overreads_in_python: ("step", {("reads_inside", "left")}),
-    broken_worlds.knows_who_plays: ("step", {("interpreted_alike", "left")}),
+    broken_worlds.depends_on_compiling: ("step", {("interpreted_alike", "left")}),
     broken_worlds.pays_late_in_part: ("step", {("terminal_is_dense", "reward")}),
     broken_worlds.resets_by_python: ("reset", {("autoreset_as_by_hand", "trail")}),
     broken_worlds.draws_on_the_world: ("draw", {("looking_changes_nothing", "left")}),
@@ -458,8 +458,8 @@ def test_a_package_that_is_not_installed_is_no_finding() -> None:
         check_world(variant(constants=lacking))
 
 
-def test_what_cannot_be_checked_is_refused() -> None:
-    """Neither a world, nor a class, nor a known id: an error of the family."""
+def test_other_arguments_than_worlds_are_refused() -> None:
+    """The argument is neither a world, nor a class, nor a known id: an error of the library."""
     with pytest.raises(ConfigError, match="check_world takes a World, a World class or an id, not a int"):
         check_world(3)  # type: ignore[arg-type]
     with pytest.raises(RegistryError, match="no world 'milkrun/CVPR-v0'"):

@@ -128,7 +128,7 @@ def test_check_world_finds_an_undeclared_fault_number() -> None:
         (fault_of_nothing, "it gives None: a whole number is needed, 0 where nothing is wrong"),
     ],
 )
-def test_what_a_fault_must_not_do_is_found_when_interpreted(function: Any, said: str) -> None:
+def test_an_invalid_fault_kernel_is_found_when_interpreted(function: Any, said: str) -> None:
     """By `debug=True`, with kernel and line, and by check_world."""
     cls = with_fault(function)
     world = cls(2, seed=0, debug=True)

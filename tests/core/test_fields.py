@@ -61,7 +61,7 @@ def test_fields_stand_in_the_order_of_their_declaration():
     assert Plain.fields["lamps"].doc == ""
 
 
-def test_what_an_agent_sees():
+def test_an_agent_sees_the_observed_fields():
     """Instance and state fields that are neither hidden nor unobserved, no tally and not off; observed views replace
     them all."""
     seen = [f.name for f in fields.observed_fields(Plain.fields, SIZES)]

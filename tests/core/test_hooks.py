@@ -56,7 +56,7 @@ class Tens(Counter):
 Tens.bind(step=add_ten)
 
 
-class Heir(Tens):
+class Derived(Tens):
     """Binds nothing."""
 
 
@@ -69,7 +69,7 @@ def counted(cls: type[World]) -> int:
 
 def test_two_worlds_of_one_file_play_their_own_steps():
     """One adds one, the other ten; a class that binds nothing plays as its base does."""
-    assert [counted(cls) for cls in (Counter, Tens, Heir)] == [1, 10, 10]
+    assert [counted(cls) for cls in (Counter, Tens, Derived)] == [1, 10, 10]
 
 
 def test_a_world_without_a_kernel_says_what_to_write():
@@ -85,9 +85,9 @@ def test_an_unbound_kernel_is_refused():
     exec("from milkrun.core.kernels import kernel\n@kernel\ndef step(w, b, action):\n    pass\n", vars(module))
     sys.modules["forgetful"] = module
     try:
-        heir = type("Forgetful", (Counter,), {"__module__": "forgetful"})
+        derived = type("Forgetful", (Counter,), {"__module__": "forgetful"})
         with pytest.raises(ConfigError, match=r"no class plays the kernel 'step' .*: write Forgetful\.bind\(step"):
-            heir(1)
+            derived(1)
     finally:
         del sys.modules["forgetful"]
 

@@ -63,8 +63,8 @@ def test_every_reference_of_every_world_resolves(id):
         assert type(refer(cls, "run_details")).__name__ == "Details"
 
 
-def test_what_the_tables_said_before_the_classes_did():
-    """Policies, methods and generators of the twelve worlds, as the tables had them that the classes replaced."""
+def test_each_world_declares_its_policies_methods_and_generator():
+    """The policies, methods and generators of the twelve worlds, by name."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
         "TSP": nearest,
@@ -214,19 +214,19 @@ def test_a_reference_may_be_an_object_and_a_class_is_instantiated(monkeypatch):
     class Own(Lantern):
         policies = {"seeded": Seeded, "plain": Plain, "function": policy, "number": 7}
 
-    class Heir(Own):
+    class Derived(Own):
         policies = {**Own.policies, "more": policy}
 
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
-    milkrun.register("tests/Heir-v0", Heir, gymnasium=False)
-    made = policies_for("tests/Heir-v0")
+    milkrun.register("tests/Derived-v0", Derived, gymnasium=False)
+    made = policies_for("tests/Derived-v0")
     assert list(made) == ["random", "seeded", "plain", "function", "number", "more"]
     assert made["seeded"](5).seed == 5 and made["seeded"](5) is not made["seeded"](5)
     assert isinstance(made["plain"](5), Plain) and made["more"](5) is policy
-    with pytest.raises(RegistryError, match=r"Heir.policies\['number'\] is a int"):
+    with pytest.raises(RegistryError, match=r"Derived.policies\['number'\] is a int"):
         made["number"](0)
     with pytest.raises(RegistryError, match="belongs to every world"):
-        add_policy("tests/Heir-v0", "random", lambda seed: policy)
+        add_policy("tests/Derived-v0", "random", lambda seed: policy)
 
 
 # -- what is not imported ------------------------------------------------------------------------------------------

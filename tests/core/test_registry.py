@@ -138,7 +138,7 @@ def test_registering_a_world_of_ones_own():
     assert "shop/Quiet-v0" not in gymnasium.registry
 
 
-def test_what_the_class_declares_is_no_keyword_of_register():
+def test_declarations_of_the_class_are_no_keywords_of_register():
     """`presets`, `agents` and `action` come from the class; unknown keywords are refused by name."""
     spec = milkrun.register("shop/Lamp-v0", CVRP)
     assert spec.presets == tuple(CVRP.Config.presets) and (spec.agents, spec.action) == ("single", "discrete")

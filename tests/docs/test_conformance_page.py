@@ -17,9 +17,9 @@ TABLE = conformance.read(PAGE)
 WORLDS = milkrun.list_worlds()
 FOR_TEAMS = {"check_marl_grouping", "check_multiagent_environments"}
 SAMPLED = {"equals AsyncVectorEnv", "RecordEpisodeStatistics", "NormalizeObservation", "DictInfoToList"}
-"""Checkers of how rows are handed out, which is the same code for every world."""
+"""Checkers of how a binding returns its rows, which is the same code for every world."""
 OF_ONE = {f"{checker} of UAVVAT-v0" for checker in ("check_env", "PPO.learn", "Collector")}
-"""Checkers of classes that stand on one world, Tracking."""
+"""Checkers of classes that are built on one world, Tracking."""
 
 
 def test_the_page_is_what_the_writer_writes():

@@ -320,7 +320,7 @@ def everything(c: Canvas, at: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("far", [200.0, 1e6, 1e12, 1e30, 1e300, math.inf, math.nan])
-def test_what_is_outside_touches_nothing(far: float) -> None:
+def test_shapes_outside_change_no_pixel(far: float) -> None:
     """Beyond every side and corner, near or absurdly far or not a number: no error, no pixel."""
     for x, y in itertools.product((-far, 20.0, far), (-far, 15.0, far)):
         if (x, y) != (20.0, 15.0):
