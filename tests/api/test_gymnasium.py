@@ -200,7 +200,7 @@ def test_rows_that_share_instances_are_shown_their_own(mode):
 
 
 def test_an_env_plays_a_given_instance():
-    """The square has the tour 3 + 4 + 3 + 4; the info of the last step says so."""
+    """The square has the tour 3 + 4 + 3 + 4, which the last info has as objective."""
     env = MilkrunEnv(TSP, num_loc=4)
     obs, info = env.reset(options={"instance": SQUARE})
     assert obs["locs"].tolist() == SQUARE["locs"]

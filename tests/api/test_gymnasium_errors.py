@@ -82,7 +82,7 @@ def test_bad_options_are_refused_and_change_nothing(options, error, message):
     "actions", [np.ones(3, int), np.ones((2, 1), int), np.ones(2), np.ones(2, bool), [[1], 2], None], ids=repr
 )
 def test_bad_actions_are_refused_and_change_nothing(actions):
-    """Wrong shape or dtype; a single row speaks of its own shape."""
+    """Wrong shape or dtype; the error of a single row has the shape of one row."""
     env = MilkrunVectorEnv(2, TSP)
     env.reset(seed=1)
     before = env.world.state_dict()

@@ -265,7 +265,7 @@ def test_a_group_without_a_view_is_refused():
 
 
 def test_illegal_is_reported_for_that_agent_alone():
-    """A drone on board may not fly out: its own info says so, the truck's does not."""
+    """A drone on board may not fly out: its own info has the flag, the truck's has not."""
     team = MilkrunParallelEnv(TRUCK_DRONE, seed=2)
     obs, _ = team.reset()
     wrong = int(np.flatnonzero(obs["drone_1"]["action_mask"] == 0)[0])

@@ -142,7 +142,7 @@ def test_same_step_equals_sb3s_subproc_vec_env(shared_memory):
 
 
 def test_observations_of_every_kind_arrive_and_stay():
-    """Dicts and tuples of arrays, through ends of their own; nothing handed out is changed by a later call."""
+    """Dicts and tuples of arrays, through ends of their own; no later call changes a returned array."""
     env = Async_SubprocVecEnv(envs.rooms(2), "fork")
     kept = [env.reset(), env.step(np.array([0, 0]))]
     before = [array.tobytes() for array in arrays_in(kept)]
@@ -210,9 +210,9 @@ def test_attributes_and_methods():
     assert env.get_attr("t") == [1, 2, 1]
     assert env.step(np.array([0, 0, 0]))[1].tolist() == [2, 5, 2]
     assert env.has_attr("episode") and not env.has_attr("windmill")
-    for ask in (lambda: env.get_attr("windmill"), lambda: env.env_method("windmill")):
+    for request in (lambda: env.get_attr("windmill"), lambda: env.env_method("windmill")):
         with pytest.raises(AttributeError, match="windmill"):
-            ask()
+            request()
     with pytest.raises(ShapeError, match=r"indices in 0\.\.2"):
         env.get_attr("t", indices=[3])
     assert env.env_is_wrapped(Monitor) == [True] * 3

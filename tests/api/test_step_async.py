@@ -55,9 +55,9 @@ def test_other_calls_between_the_halves_are_refused():
     env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
     env.reset()
     env.step_async(np.array([0, 0]))
-    for ask in (lambda: env.step_async(np.array([0, 0])), lambda: env.get_attr("log")):
+    for request in (lambda: env.step_async(np.array([0, 0])), lambda: env.get_attr("log")):
         with pytest.raises(ConfigError, match="a turn is under way"):
-            ask()
+            request()
     assert env.step_wait()[1].tolist() == [1, 1]
     with pytest.raises(ShapeError, match="no turn is under way"):
         env.step_wait()

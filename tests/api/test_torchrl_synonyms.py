@@ -53,7 +53,7 @@ def test_the_names_of_each_world(name):
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 @pytest.mark.parametrize("name", SOME)
 def test_synonyms_share_memory(name, stepping):
-    """In resets, steps, partial resets and steps, continued states and what step_and_maybe_reset hands on."""
+    """In resets, steps, partial resets and steps, continued states and results of step_and_maybe_reset."""
     pairs = SYNONYMS[name]
     env = getattr(api, name)(num_loc=5, seed=1, batch_size=[3], stepping=stepping, max_steps=4)
     td = env.reset()

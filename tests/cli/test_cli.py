@@ -29,7 +29,7 @@ def more_worlds(monkeypatch):
 
 
 def cells(output, start):
-    """The words of the table row that begins so."""
+    """The words of the table row with this beginning."""
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 

@@ -52,7 +52,7 @@ def file(tmp_path):
 
 
 def row(output, start):
-    """The words of the line that begins so, without these."""
+    """The words of the line with this beginning, without these."""
     line = next(line.strip() for line in output.splitlines() if line.strip().startswith(start))
     return line.removeprefix(start).split()
 
@@ -200,7 +200,7 @@ def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, 
     ],
 )
 def test_solve_says_which_methods_there_are(call, file, tmp_path, method, message):
-    """A method of other files, and one that is none."""
+    """A method of other files, and an unknown one."""
     code, _, err = call("solve", file("triangle.txt", TRIANGLE), "--method", method, "--out", tmp_path)
     assert code == 2 and message in err and err.count("\n") == 1
 

@@ -90,7 +90,7 @@ def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_
     ],
 )
 def test_replay_refuses_in_a_sentence_and_writes_nothing(call, tmp_path, options, sentence):
-    """Usage errors; no page, not even half of one."""
+    """Usage errors; no page is written, not even in part."""
     code, out, err = call("replay", *CVRP, *options, "--out", tmp_path)
     assert (code, out) == (2, "") and err.startswith("error: ") and sentence in err
     assert list(tmp_path.iterdir()) == []
@@ -179,7 +179,7 @@ def test_solve_refuses_a_page_without_places_or_with_many_answers(call, tmp_path
 
 
 def test_report_writes_index_html_into_the_folder_it_read(call, tmp_path):
-    """The table of an evaluation becomes a page; a folder that is not there is a sentence."""
+    """The table of an evaluation becomes a page; the error of a missing folder names it."""
     call("eval", *CVRP, "--policies", "random,nearest", "--instances", 2, "--out", tmp_path)
     code, out, err = call("report", tmp_path)
     assert (code, err) == (0, "") and "index.html" in out

@@ -22,7 +22,7 @@ SQUARE = CVRP.replace("A-n4-k2", "square")
 
 
 def row(output, start):
-    """The words of the table row that begins so."""
+    """The words of the table row with this beginning."""
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 
@@ -86,7 +86,7 @@ def test_solve_of_a_world_says_that_it_takes_files(call, world):
 
 
 def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
-    """A method that is none, a file that does not parse."""
+    """An unknown method, a file that does not parse."""
     (tmp_path / "square.vrp").write_text(SQUARE)
     code, _, err = call("solve", tmp_path / "square.vrp", "--method", "saving", "--out", tmp_path)
     assert code == 2 and "'savings'" in err and err.count("\n") == 1

@@ -99,7 +99,7 @@ def test_same_step_plays_on_at_once():
 
 
 def test_same_step_keeps_the_last_observation_of_a_truncated_row():
-    """Cut off by the step limit after an illegal action: the flag, `illegal` and the final observation say so."""
+    """Cut off by the step limit after an illegal action: the flag, `illegal` and the final observation show both."""
     world = lanterns(4, autoreset="same_step", max_steps=2)
     world.step([1])
     world.step([9])

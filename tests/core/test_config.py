@@ -1,4 +1,4 @@
-"""Configuration: in which order it is built, what it refuses and in which words, and JSON."""
+"""Configuration: the order of its sources, refused values with their messages, and JSON."""
 
 from __future__ import annotations
 

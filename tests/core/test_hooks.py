@@ -112,7 +112,7 @@ def test_bases_that_disagree_are_refused():
     ],
 )
 def test_a_wrong_statement_is_refused_in_a_sentence(kernels, sentence):
-    """A hook that is none, a plain function, a kernel of other parameters."""
+    """An unknown hook, a plain function, a kernel of other parameters."""
     fresh = type("Fresh", (Counter,), {})
     with pytest.raises(ConfigError, match=sentence):
         fresh.bind(**kernels)

@@ -116,7 +116,7 @@ def test_unmarked():
 
 @pytest.mark.slow
 def test_marks_reach_the_table_from_another_process(tmp_path):
-    """The world is the parameter or the marker's; what is no world has no column, what was skipped no pass."""
+    """The world is the parameter or the marker's; another parameter has no column, and a skipped test no pass."""
     (tmp_path / "test_cases.py").write_text(CASES)
     page = tmp_path / "page.md"
     page.write_text(PAGE_BEFORE)

@@ -115,7 +115,7 @@ def test_the_chart_has_those_bars():
 
 
 def test_a_request_that_is_not_served_is_hollow():
-    """Request 1 has the colour of its vehicle, request 2 none; the legend says so."""
+    """Request 1 has the colour of its vehicle, request 2 none; the legend explains it."""
     figure = figure_of_timetables([timetable_of(darp(**TWO), [[], [1, 2]])])
     on_map, chart = figure.axes
     inside = on_map.collections[0].get_facecolors()[:, :3]

@@ -428,7 +428,7 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
 
 
 def test_without_webgl_the_rest_works(opened, piles):
-    """The panel says so; sentences, choices and clock do their work."""
+    """The panel shows a message; sentences, choices and clock still work."""
     page = opened(
         piles,
         faults=("WebGL",),
