@@ -147,7 +147,7 @@ def same(worlds: list[World], when: str, *, on_demand: bool = False) -> None:
 
 
 PACKAGES = {"sb3": "stable_baselines3", "rllib": "ray", "mappo": "numpy"}
-"""What a binding needs, where its own name does not say so."""
+"""The package of a binding, where the name differs."""
 ONE_ROW = ("pettingzoo", "rllib")
 
 
