@@ -1,5 +1,5 @@
-"""A keyboard interrupt inside a call of a binding: the world behind it is as before the call, as after it, or says
-ResetNeeded, and so does the binding."""
+"""A keyboard interrupt inside a call of a binding: the world and the binding are as before or after the call, or raise
+ResetNeeded."""
 
 import copy
 
@@ -92,8 +92,8 @@ def turns_of(env, step, count=2):
 
 
 def strike_everywhere(base, call, step, reset, every, turns=turns_of):
-    """Interrupts a call in copies of an environment, at every so many of its lines. What follows equals what follows
-    the whole call, or no call, so no end is counted twice; or the environment says ResetNeeded. A reset mends it."""
+    """Interrupts a call in copies of an environment at regular steps of its lines. The next turns equal those after the
+    whole call or after no call, or the environment raises ResetNeeded until it is reset."""
     whole = copy.deepcopy(base)
     call(whole)
     wanted = [turns(copy.deepcopy(base), step), turns(whole, step)]

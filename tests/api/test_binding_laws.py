@@ -1,4 +1,5 @@
-"""TorchRL and RL4CO play the same laws: places first, then what hangs on them; an empty batch size is one row."""
+"""TorchRL and RL4CO use the same laws: places first, then the values that depend on them; an empty batch size is one
+row."""
 
 from __future__ import annotations
 
@@ -15,16 +16,16 @@ from tests.routing.law_bench import CUSTOMERS, faraway, hooked
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 @pytest.mark.parametrize("by", ["function", "hook"])
 def test_prizes_and_fills_follow_the_places_that_are_played(stepping, by):
-    """1 + floor(99 d / far), also in rows that begin anew."""
+    """1 + floor(99 d / far), also in rows that begin a new episode."""
     for env_class, problem, key, option in (
         (VRPPEnv, "vrpp", "prize", "prize_distribution"),
         (WCVRPEnv, "wcvrp", "waste", "fill_distribution"),
     ):
-        told = {"batch_size": [4], "seed": 5, "stepping": stepping}
+        options = {"batch_size": [4], "seed": 5, "stepping": stepping}
         if by == "hook":
-            env = env_class(hooked(problem, **{option: "dist"}), length_weight=0.1, **told)
+            env = env_class(hooked(problem, **{option: "dist"}), length_weight=0.1, **options)
         else:
-            env = env_class(**told, num_loc=CUSTOMERS, loc_distribution=faraway, **{option: "dist"})
+            env = env_class(**options, num_loc=CUSTOMERS, loc_distribution=faraway, **{option: "dist"})
         td = env.reset()
         for again in ([False] * 4, [True, False, True, False]):
             td = env.reset(td.set("_reset", torch.tensor(again)[:, None]))
@@ -36,14 +37,14 @@ def test_prizes_and_fills_follow_the_places_that_are_played(stepping, by):
 
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
-def test_what_is_out_of_reach_is_refused_here_too(stepping):
-    """Placed by a function or by hooks."""
-    told = {"batch_size": [2], "seed": 5, "stepping": stepping}
+def test_customers_out_of_reach_are_refused(stepping):
+    """The places come from a function or from hooks."""
+    options = {"batch_size": [2], "seed": 5, "stepping": stepping}
     with pytest.raises(BadInstance, match=r"row 0: customer 1: there and back .* over max_length = 20"):
-        CVRPEnv(**told, num_loc=CUSTOMERS, loc_distribution=faraway, max_length=20.0).reset()
+        CVRPEnv(**options, num_loc=CUSTOMERS, loc_distribution=faraway, max_length=20.0).reset()
     with pytest.raises(BadInstance, match=r"row 0: customer 1: there and back .* over max_length = 20"):
-        CVRPEnv(hooked("cvrp", max_length=20.0), **told).reset()
-    td = CVRPEnv(hooked("cvrp", max_length=29.0), **told).reset()
+        CVRPEnv(hooked("cvrp", max_length=20.0), **options).reset()
+    td = CVRPEnv(hooked("cvrp", max_length=29.0), **options).reset()
     assert td["action_mask"][:, 1:].all()
     assert (td["max_length"] == 29).all()
 

@@ -1,4 +1,4 @@
-"""Copies and pickles of worlds and of what is bound to them: they go on alone, from the same moment."""
+"""Copies and pickles of worlds and their bindings: they continue independently from the same state."""
 
 import copy
 import pickle
@@ -23,7 +23,7 @@ IDLE = {"truck_0": 0, "drone_0": 0, "drone_1": 0}
 
 
 class WorldAlone:
-    """A world in the words of the others."""
+    """A world with the methods of the bindings."""
 
     def __init__(self, world):
         self.world = world
@@ -64,15 +64,15 @@ ENVS = {
 }
 
 
-def plain(told):
+def plain(result):
     """Copies of what a step returned, in dicts, lists and arrays."""
-    if isinstance(told, np.ndarray) and told.dtype != object:
-        return told.copy()
-    if hasattr(told, "items"):
-        return {key: plain(value) for key, value in told.items() if key != "t"}
-    if isinstance(told, (list, tuple, np.ndarray)) or type(told).__module__.startswith("milkrun"):
-        return [plain(part) for part in told]
-    return told
+    if isinstance(result, np.ndarray) and result.dtype != object:
+        return result.copy()
+    if hasattr(result, "items"):
+        return {key: plain(value) for key, value in result.items() if key != "t"}
+    if isinstance(result, (list, tuple, np.ndarray)) or type(result).__module__.startswith("milkrun"):
+        return [plain(part) for part in result]
+    return result
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -111,15 +111,17 @@ def test_a_pickle_is_played_in_another_process(tmp_path):
         "world.step(np.array([2, 3, 4, 5]))\n"
         "print(world.reward.tolist(), world.i.tolist())\n"
     )
-    told = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(
+        [sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True
+    ).stdout
     world.step(np.array([2, 3, 4, 5]))
-    assert told == f"{world.reward.tolist()} {world.i.tolist()}\n"
+    assert printed == f"{world.reward.tolist()} {world.i.tolist()}\n"
 
 
 @pytest.mark.parametrize("api", ["gymnasium", "sb3", "tianshou"])
 @pytest.mark.parametrize("layout", ["dict", "flat"])
-def test_a_state_that_is_put_in_is_seen(api, layout):
-    """Also its instance, though the episode has the number of the one before."""
+def test_a_loaded_state_is_observed(api, layout):
+    """Its instance is observed too, though the episode number does not change."""
     first, second = (milkrun.make("milkrun/TSP-v0", 2, api=api, layout=layout, num_loc=5, seed=s) for s in (1, 2))
     for env in (first, second):
         env.reset()
@@ -127,8 +129,8 @@ def test_a_state_that_is_put_in_is_seen(api, layout):
     assert_same(plain(second.step(np.array([1, 1]))), plain(first.step(np.array([1, 1]))))
 
 
-def test_given_instances_that_rows_share_are_put_in_too():
-    """Their arrays lie elsewhere then, with fewer rows."""
+def test_shared_given_instances_are_loaded_too():
+    """Loading replaces their arrays by arrays of fewer rows."""
     first, second = (milkrun.make("milkrun/TSP-v0", 2, api="gymnasium", num_loc=3, seed=s) for s in (1, 2))
     locs = np.array([[[0.1, 0.1], [0.9, 0.1], [0.5, 0.8]]], np.float32)
     first.world.reset(instance={"locs": locs, "instance_row": np.zeros(2, int)})

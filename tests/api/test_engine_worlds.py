@@ -1,4 +1,4 @@
-"""A world on an engine through other people's interfaces: nothing of them knows that there is an engine."""
+"""A world on an engine behind the standard interfaces, which do not depend on the engine."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_vector_equals_single_environments(mode):
     assert seen
 
 
-def test_evaluate_plays_it():
+def test_evaluate_plays_an_engine_world():
     """The same episodes in a batch of any size."""
     many = evaluate(Sled(8, SledConfig(max_steps=9), seed=1), random_policy(2), 8, seed=5)
     few = evaluate(Sled(8, SledConfig(max_steps=9), seed=1, autoreset="same_step"), random_policy(2), 8, seed=5)

@@ -63,7 +63,7 @@ def test_single_masks_agree_and_are_never_empty(id, layout):
 
 @pytest.mark.parametrize("layout", ["dict", "flat"])
 @pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
-def test_what_was_handed_out_never_changes(mode, layout):
+def test_returned_arrays_never_change(mode, layout):
     """Everything returned keeps its checksum through 100 resets, and no array is the world's memory."""
     env = MilkrunVectorEnv(5, CVRP, num_loc=4, autoreset_mode=mode, layout=layout)
     handed = list(arrays_in(env.reset(seed=1)))
@@ -144,13 +144,13 @@ def test_reset_turn_is_aligned():
     env = MilkrunVectorEnv(2, TSP, num_loc=4)
     square = {"locs": np.array([SQUARE["locs"]] * 2, np.float32)}
     env.reset(options={"instance": square})
-    rewards, told = [], []
+    rewards, flags = [], []
     for actions in ([1, 1], [2, 2], [3, 1], [0, 0], [3, 3]):
         _, reward, terminated, _, infos = env.step(np.array(actions))
         rewards.append(reward.tolist())
-        told.append((terminated.tolist(), infos["illegal"].tolist(), infos["_illegal"].tolist()))
+        flags.append((terminated.tolist(), infos["illegal"].tolist(), infos["_illegal"].tolist()))
     assert rewards == [[-3, -3], [-4, -4], [-3, 0], [-4, 0], [0, -3]]
-    assert told[2:] == [
+    assert flags[2:] == [
         ([False, False], [False, True], [True, True]),
         ([True, False], [False, True], [True, True]),
         ([False, False], [False, False], [False, True]),
@@ -200,7 +200,7 @@ def test_rows_that_share_instances_are_shown_their_own(mode):
 
 
 def test_an_env_plays_a_given_instance():
-    """The square has the tour 3 + 4 + 3 + 4; the info of the last step says so."""
+    """The square has the tour 3 + 4 + 3 + 4, which the last info has as objective."""
     env = MilkrunEnv(TSP, num_loc=4)
     obs, info = env.reset(options={"instance": SQUARE})
     assert obs["locs"].tolist() == SQUARE["locs"]
@@ -252,15 +252,15 @@ def test_autoreset_modes_have_three_spellings(mode):
 
 
 @pytest.mark.parametrize(("id", "options", "fps"), [(TSP, {}, 10), (DRONE, {}, 125), (DRONE, {"control_hz": 50}, 50)])
-def test_videos_of_worlds_in_seconds_are_as_fast_as_they(id, options, fps):
+def test_render_fps_follows_the_step_length(id, options, fps):
     """`render_fps` is the steps a second where steps have a length, else 10, in the metadata of each environment."""
     settings = {"num_envs": 2, **options}
     single, batch = MilkrunEnv(id, **options), MilkrunVectorEnv(world_id=id, **settings)
     assert [env.metadata["render_fps"] for env in (single, batch)] == [fps, fps]
 
 
-def test_call_and_get_attr_are_one_a_row():
-    """Rows where a value has them, else the value repeated."""
+def test_call_and_get_attr_return_one_value_per_row():
+    """Values with one entry per row are split, others are repeated."""
     env = MilkrunVectorEnv(3, CVRP, num_loc=5, render_mode="rgb_array")
     env.reset(seed=1)
     env.step(env.world.sample_actions())
@@ -293,7 +293,7 @@ def test_render():
         MilkrunEnv(CVRP, render_mode="human")
 
 
-def test_a_given_world_is_used_and_left_to_its_giver():
+def test_a_given_world_is_not_closed_with_its_environment():
     """The environment steps it; forgetting the environment does not close it, close() does."""
     world = milkrun.make(CVRP, num_envs=3, num_loc=5)
     env = MilkrunVectorEnv(3, world=world)
@@ -319,8 +319,8 @@ def test_a_world_made_here_is_closed_when_forgotten():
         world.reset()
 
 
-def test_a_table_of_the_world_is_no_row_of_anybody():
-    """It is repeated, also where it happens to be as long as there are rows."""
+def test_a_table_of_the_world_is_repeated():
+    """Also where its length happens to equal the number of rows."""
     env = MilkrunVectorEnv(5, "milkrun/TruckDrone-v0", num_route_nodes=5)
     env.reset(seed=1)
     assert env.world.ring.shape == (5, 2)

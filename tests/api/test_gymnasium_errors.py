@@ -1,4 +1,4 @@
-"""What MilkrunEnv and MilkrunVectorEnv refuse, in which words, and that a refusal changes nothing."""
+"""Errors of MilkrunEnv and MilkrunVectorEnv, with their messages; a refused call changes nothing."""
 
 import numpy as np
 import pytest
@@ -23,8 +23,8 @@ TSP = "milkrun/TSP-v0"
         ({"world": milkrun.make(CVRP, num_envs=2, autoreset="disabled")}, "2 rows, not 1"),
     ],
 )
-def test_what_cannot_be_made_is_refused(arguments, message):
-    """Each a ConfigError that names what was wrong."""
+def test_invalid_constructor_arguments_are_refused(arguments, message):
+    """Each raises a ConfigError that names the argument."""
     with pytest.raises(ConfigError, match=message):
         MilkrunEnv(**arguments)
 
@@ -82,7 +82,7 @@ def test_bad_options_are_refused_and_change_nothing(options, error, message):
     "actions", [np.ones(3, int), np.ones((2, 1), int), np.ones(2), np.ones(2, bool), [[1], 2], None], ids=repr
 )
 def test_bad_actions_are_refused_and_change_nothing(actions):
-    """Wrong shape or dtype; a single row speaks of its own shape."""
+    """Wrong shape or dtype; the error of a single row has the shape of one row."""
     env = MilkrunVectorEnv(2, TSP)
     env.reset(seed=1)
     before = env.world.state_dict()

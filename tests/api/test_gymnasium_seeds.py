@@ -1,4 +1,4 @@
-"""Who a row is: the seeds of MilkrunEnv and MilkrunVectorEnv, and that nothing else is random."""
+"""Seeds of MilkrunEnv and MilkrunVectorEnv: they alone decide what a row draws."""
 
 import random
 

@@ -96,20 +96,22 @@ def test_a_single_agent_sees_the_flat_layout(id):
     env = MAPPOVecEnv(id, 7, seed=4)
     vector = MilkrunVectorEnv(7, id, seed=4, seed_rule="row", layout="flat", autoreset_mode="same_step")
     obs, share_obs, available = env.reset()
-    flat, told = vector.reset()
+    flat, vector_infos = vector.reset()
     ends = 0
     for t in range(120):
-        assert_same([obs[:, 0], share_obs[:, 0], available[:, 0]], [flat, flat, told["action_mask"].astype(np.float32)])
+        assert_same(
+            [obs[:, 0], share_obs[:, 0], available[:, 0]], [flat, flat, vector_infos["action_mask"].astype(np.float32)]
+        )
         actions = vector.world.sample_actions(1, t)
         obs, share_obs, rewards, dones, infos, available = env.step(actions[:, None])
-        flat, reward, terminated, truncated, told = vector.step(actions)
+        flat, reward, terminated, truncated, vector_infos = vector.step(actions)
         assert_same([rewards[:, 0, 0], dones[:, 0]], [reward, terminated | truncated])
         for b in np.flatnonzero(dones[:, 0]):
             ends += 1
-            assert_same(infos[b][0]["terminal_obs"], told["final_obs"][b])
-            mask = told["final_info"]["action_mask"][b].astype(np.float32)
+            assert_same(infos[b][0]["terminal_obs"], vector_infos["final_obs"][b])
+            mask = vector_infos["final_info"]["action_mask"][b].astype(np.float32)
             assert_same(infos[b][0]["terminal_available_actions"], mask)
-            assert infos[b][0]["episode"]["r"] == told["final_info"]["objective"][b]
+            assert infos[b][0]["episode"]["r"] == vector_infos["final_info"]["objective"][b]
     assert ends >= 7
 
 
@@ -167,7 +169,7 @@ def test_bad_transitions_are_those_cut_off(home, bad):
     assert infos[0][0]["episode"] == {"r": 1.0, "l": 1}
 
 
-def test_illegal_is_said_of_the_agent_that_was():
+def test_illegal_is_reported_for_that_agent_alone():
     """Row 1's second drone takes what its mask forbids, on the last step too."""
     env = MAPPOVecEnv(truck_drone(2, max_steps=2))
     available = env.reset()[2]
@@ -200,8 +202,8 @@ def expected_obs(world):
 
 
 @pytest.mark.parametrize("make", [lambda: convoy(max_steps=6), lambda: truck_drone(max_steps=6)])
-def test_what_was_handed_out_never_changes(make):
-    """Arrays keep their checksum through 100 autoresets, and infos say late what they would have said at once."""
+def test_returned_arrays_never_change(make):
+    """Arrays keep their checksum through 100 autoresets, and infos read late equal those read at once."""
     env, twin = MAPPOVecEnv(make()), MAPPOVecEnv(make())
     handed, late, at_once = list(arrays_in(env.reset())), [], []
     twin.reset()

@@ -56,8 +56,9 @@ def test_masks_are_unpadded_and_shown_twice():
     assert all(infos[a]["illegal"] is False for a in TEAM)
 
 
-def test_spaces_are_one_object_an_agent():
-    """Asked twice the same object, and two agents of a group have two, so that each is seeded alone."""
+def test_each_agent_has_its_own_space_objects():
+    """Repeated calls return the same object; two agents of a group have two objects, so that each is seeded
+    independently."""
     team = convoy()
     assert [team.action_space(a).n for a in TEAM] == [4, 2, 2]
     for kind in (team.observation_space, team.action_space):
@@ -135,7 +136,7 @@ def test_cpu_tensors_are_actions():
 
 @pytest.mark.parametrize(("home", "limit", "ended"), [([1, 0, 4], None, "terminated"), ([0, 0, 0], 4, "truncated")])
 def test_all_agents_end_together(home, limit, ended):
-    """Four steps pay 5 + 5 + 3 + 2: they bring 5 places to 20, or are cut off at 15; then nobody is left."""
+    """Four steps pay 5 + 5 + 3 + 2: they bring 5 places to 20, or are cut off at 15; then `agents` is empty."""
     team = convoy(max_steps=limit)
     team.reset(options={"instance": {"home": home}})
     for moves in ([3, 1, 1], [3, 1, 1], [1, 1, 1]):
@@ -175,7 +176,7 @@ def test_seeds_are_those_of_row_zero():
 
 
 def test_the_constructors_seed_is_that_of_the_first_reset():
-    """Seed 5 of the slice that begins at row 2 is seed 7, whoever gives it."""
+    """Seed 5 of a slice from row 2 on is seed 7, in the constructor and in `reset`."""
     seven = MilkrunParallelEnv(TRUCK_DRONE)
     sliced = MilkrunParallelEnv(TRUCK_DRONE, seed=5, first_row=2)
     assert_same(sliced.reset(), seven.reset(seed=7))
@@ -193,18 +194,18 @@ def test_a_single_agent_is_a_gymnasium_env(id):
     single.action_space.seed(4)
     for episode in range(3):
         seed = 6 if episode == 0 else None
-        seen, told = team.reset(seed=seed)
+        seen, infos = team.reset(seed=seed)
         obs, info = single.reset(seed=seed)
         ended = False
         while True:
             assert_same(seen["agent_0"]["observation"], obs)
             assert_same(team.state(), obs)
-            assert_same(told["agent_0"], info)
+            assert_same(infos["agent_0"], info)
             if ended:
                 break
             action = single.action_space.sample(info["action_mask"] if episode else None)
             obs, reward, terminated, truncated, info = single.step(action)
-            seen, rewards, terminations, truncations, told = team.step({"agent_0": action})
+            seen, rewards, terminations, truncations, infos = team.step({"agent_0": action})
             assert (rewards, terminations, truncations) == (
                 {"agent_0": reward},
                 {"agent_0": terminated},
@@ -248,7 +249,7 @@ def observing(*names):
 
 
 def test_a_world_without_state_shows_its_critic_all_views():
-    """The flat layout of the groups' views stands in for `state`; what no agent sees is in everybody's info."""
+    """The flat layout of the groups' views replaces `state`; fields that no agent sees are in every agent's info."""
     team = MilkrunParallelEnv(world=observing("truck_obs", "drone_obs"))
     team.reset(options=HOME)
     team.step({"truck_0": 3})
@@ -263,8 +264,8 @@ def test_a_group_without_a_view_is_refused():
         MilkrunParallelEnv(world=observing("drone_obs", "state"))
 
 
-def test_illegal_is_said_of_the_agent_that_was():
-    """A drone on board may not fly out: its own info says so, the truck's does not."""
+def test_illegal_is_reported_for_that_agent_alone():
+    """A drone on board may not fly out: its own info has the flag, the truck's has not."""
     team = MilkrunParallelEnv(TRUCK_DRONE, seed=2)
     obs, _ = team.reset()
     wrong = int(np.flatnonzero(obs["drone_1"]["action_mask"] == 0)[0])
@@ -274,7 +275,7 @@ def test_illegal_is_said_of_the_agent_that_was():
 
 
 @pytest.mark.parametrize("make", [lambda: convoy(max_steps=6), lambda: MilkrunParallelEnv(TRUCK_DRONE, max_steps=6)])
-def test_what_was_handed_out_never_changes(make):
+def test_returned_arrays_never_change(make):
     """Everything returned keeps its checksum through 20 episodes, and no array is the world's memory."""
     team = make()
     handed = list(arrays_in(team.reset(seed=1)))

@@ -1,6 +1,7 @@
-"""The RL4CO environments by themselves: keys worked out by hand, TensorDict operations, what trainers ask.
+"""The RL4CO environments: keys worked out by hand, TensorDict operations, the methods that trainers call.
 
-Instances, settings and seeds are next door; the comparison with RL4CO's own environments is in tests/truth.
+Instances, settings and seeds are in test_rl4co_instances.py; the comparison with RL4CO's own environments is in
+tests/truth.
 """
 
 from __future__ import annotations

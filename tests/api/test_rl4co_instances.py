@@ -1,4 +1,4 @@
-"""What the RL4CO environments are made with: instances at the door, generators, settings, seeds, copies."""
+"""Constructor arguments and instances of the RL4CO environments: validation, generators, settings, seeds, copies."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_a_dataset_is_loaded_as_the_instances_that_the_world_draws(name, tmp_pat
 
 
 def test_a_file_of_rl4co_is_loaded_as_rl4co_does(tmp_path):
-    """Its own writer's arrays: demand in units beside the capacity becomes the same shares."""
+    """Arrays of RL4CO's own writer: demand in units with a capacity becomes the same shares."""
     written = {
         "depot": np.zeros((2, 2), np.float32),
         "locs": np.full((2, 3, 2), 0.5, np.float32),

@@ -142,8 +142,8 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         importlib.import_module("milkrun.api.rllib")
 
 
-def test_what_an_environment_config_cannot_say_is_refused():
-    """A bare id, and rows or modes that RLlib decides; actions must stand by name."""
+def test_unsupported_environment_configs_are_refused():
+    """A bare id, and rows or modes that RLlib decides; actions must be given by name."""
     id = "milkrun/TruckDrone-v0"
     for config, words in (
         (id, "must be a dict"),

@@ -37,8 +37,8 @@ def checksums(value):
 
 @pytest.mark.parametrize("id", WORLDS)
 def test_every_bit_is_the_worlds(id):
-    """Seven rows to the end of three episodes each, against a World of the same streams: all that is seen, earned and
-    ended, and what stood before the resets."""
+    """Seven rows over three episodes each equal a World of the same streams: observations, rewards, ends and final
+    observations."""
     options = SHORT.get(id, {})
     env = SB3VecEnv(id, 7, seed_rule="row", layout="dict", **options)
     world = milkrun.make(id, 7, seed=11, autoreset="same_step", **options)
@@ -50,13 +50,13 @@ def test_every_bit_is_the_worlds(id):
         assert_same(obs, expected)
         actions = world.sample_actions(2, t)
         obs, rewards, dones, infos = env.step(actions)
-        expected, *_, told = shown.step(actions)
+        expected, *_, shown_infos = shown.step(actions)
         assert_same([rewards, dones], [world.reward, world.terminated | world.truncated])
         assert (type(infos), len(infos)) == (list, 7)
         for b in np.flatnonzero(dones):
-            assert_same(infos[b]["terminal_observation"], told["final_obs"][b])
-            assert infos[b]["objective"] == told["final_info"]["objective"][b]
-            assert infos[b]["episode_steps"] == told["final_info"]["episode_steps"][b]
+            assert_same(infos[b]["terminal_observation"], shown_infos["final_obs"][b])
+            assert infos[b]["objective"] == shown_infos["final_info"]["objective"][b]
+            assert infos[b]["episode_steps"] == shown_infos["final_info"]["episode_steps"][b]
             assert infos[b]["TimeLimit.truncated"] is bool(world.truncated[b] and not world.terminated[b])
         assert all("terminal_observation" not in infos[b] for b in np.flatnonzero(~dones))
         ends += dones
@@ -93,10 +93,11 @@ def test_fresh_infos_are_those_of_sb3s_own_vector_environment(id, layout, option
         obs2, rewards2, dones2, infos2 = theirs.step(actions)
         assert_same([obs, rewards, dones], [obs2, rewards2, dones2])
         for mine, other in zip(infos, infos2):
-            told, told2 = mine.pop("episode", None), other.pop("episode", None)
-            assert (told is None) == (told2 is None)
-            if told is not None:
-                assert told["l"] == told2["l"] and told["r"] == pytest.approx(told2["r"], rel=1e-6)  # it sums float32
+            episode, episode2 = mine.pop("episode", None), other.pop("episode", None)
+            assert (episode is None) == (episode2 is None)
+            if episode is not None:
+                assert episode["l"] == episode2["l"]
+                assert episode["r"] == pytest.approx(episode2["r"], rel=1e-6)  # it sums float32
                 ends += 1
             illegal += mine["illegal"]
             assert_same(mine, other)
@@ -155,8 +156,9 @@ def test_a_policy_of_sb3_is_evaluated_as_a_policy_of_a_world(layout, policy):
     assert not result.illegal.any() and len(set(result.returns)) == 8
 
 
-def test_a_time_limit_is_told_apart_from_an_end():
-    """Five customers and max_steps 5: rows that are cut off say so, with the last observation; complete ones do not."""
+def test_infos_distinguish_truncation_from_termination():
+    """Five customers and max_steps 5: infos of truncated rows are marked and have the last observation; those of
+    complete rows are not marked."""
     env = cvrp(8, max_steps=5)
     vector = MilkrunVectorEnv(8, CVRP, num_loc=5, max_steps=5, autoreset_mode="same_step")
     env.seed(40)
@@ -166,10 +168,10 @@ def test_a_time_limit_is_told_apart_from_an_end():
     for t in range(60):
         actions = env.world.sample_actions(1, t)
         _, _, dones, infos = env.step(actions)
-        *_, terminated, truncated, told = vector.step(actions)
+        *_, terminated, truncated, vector_infos = vector.step(actions)
         assert (dones == (terminated | truncated)).all()
         for b in np.flatnonzero(dones):
-            assert_same(infos[b]["terminal_observation"], told["final_obs"][b])
+            assert_same(infos[b]["terminal_observation"], vector_infos["final_obs"][b])
             assert infos[b]["TimeLimit.truncated"] is bool(truncated[b] and not terminated[b])
         cut += (truncated & ~terminated).sum()
     assert cut >= 50
@@ -179,8 +181,8 @@ def test_a_time_limit_is_told_apart_from_an_end():
     assert len(ended) >= 16 and not any(info["TimeLimit.truncated"] for info in ended)
 
 
-def test_rows_of_which_there_is_nothing_to_tell_share_one_info():
-    """Row 1 tries what is masked and has its own info; the others' is one object, which nobody can write into."""
+def test_rows_without_events_share_one_info():
+    """Row 1 takes a masked action and has its own info; the other rows share one read-only object."""
     env = cvrp()
     env.reset()
     actions = env.world.sample_actions(1, 0)
@@ -225,7 +227,7 @@ def test_an_illegal_action_brings_its_reason_in_a_world_that_has_reasons():
 
 @pytest.mark.parametrize("infos", ["shared", "fresh"])
 @pytest.mark.parametrize("layout", ["dict", "flat"])
-def test_nothing_that_was_handed_out_changes(infos, layout):
+def test_returned_arrays_never_change(infos, layout):
     """Observations, rewards, dones, infos and masks of every call keep their bytes through 60 steps and a reset."""
     env = cvrp(3, infos=infos, layout=layout)
     kept = [env.reset()]
@@ -278,7 +280,7 @@ def test_a_reset_info_is_of_the_episode_that_began():
 
 @pytest.mark.parametrize("world_class", [Glider, Drifter])
 def test_a_world_of_numbers_has_no_masks(world_class):
-    """Glider's actions are a Box; SB3 plays them, and is told that there are no masks."""
+    """Glider's actions are a Box; SB3 plays them, and `has_attr` reports that there are no masks."""
     env = SB3VecEnv(world_class(2, seed=1, autoreset="same_step"))
     assert env.action_space == spaces.Box(-1, 1, (2,), np.float32)
     assert not env.has_attr("action_masks")
@@ -313,14 +315,14 @@ def test_an_image_world_shows_its_view():
     assert infos[0]["action_mask"].tolist() == env.world.action_mask[0].tolist()
 
 
-def test_functions_that_make_environments_are_sent_elsewhere():
-    """The habit of SB3's own vector environments."""
+def test_functions_that_make_environments_are_refused():
+    """SB3's own vector environments take them; the error names the class that does so here."""
     with pytest.raises(ConfigError, match="environments are for Async_SubprocVecEnv"):
         SB3VecEnv([lambda: None])
 
 
-def test_a_reset_that_is_refused_keeps_the_seed():
-    """The next one begins the episode that was asked for."""
+def test_a_refused_reset_keeps_the_seed():
+    """The next reset begins the episode that the refused one would have begun."""
     env, twin = (SB3VecEnv("milkrun/TSP-v0", 2, num_loc=5) for _ in range(2))
     env.seed(3)
     env.set_options({"foo": 1})

@@ -63,7 +63,7 @@ def test_aligned_turns_are_1_2_5_0():
         assert infos[2]["terminal_observation"].tolist() == [1, 3]
         assert [info["TimeLimit.truncated"] for info in infos] == [False, False, is_cut, False] * 2
         assert ["reset_turn" in info for info in infos] == [False, False, False, True] * 2
-    assert [told[0] for told in log] == ["reset", *["step"] * 3, "reset", *["step"] * 3, "reset"]
+    assert [entry[0] for entry in log] == ["reset", *["step"] * 3, "reset", *["step"] * 3, "reset"]
 
 
 def test_the_reset_turn_is_a_reset():
@@ -80,7 +80,7 @@ def test_the_reset_turn_is_a_reset():
 
 
 def test_an_explicit_reset_clears_what_was_due():
-    """After the end, reset() and then a step: it is a step, reward 1; seeds and options go with that reset only."""
+    """The turn after an explicit reset is a step with reward 1; seeds and options apply to that reset only."""
     env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
     assert env.seed(5) == [5, 6]
     env.set_options({"level": 2})
@@ -91,8 +91,8 @@ def test_an_explicit_reset_clears_what_was_due():
     obs, rewards, dones, infos = env.step(np.array([0, 0]))
     assert (rewards.tolist(), dones.tolist(), obs.tolist()) == ([1, 1], [False, False], [[2, 1]] * 2)
     assert "reset_turn" not in infos[0]
-    told = [entry for entry in env.get_attr("log")[1] if entry[0] == "reset"]
-    assert told == [("reset", 6, {"level": 2}), ("reset", None, None)]
+    resets = [entry for entry in env.get_attr("log")[1] if entry[0] == "reset"]
+    assert resets == [("reset", 6, {"level": 2}), ("reset", None, None)]
     env.close()
 
 
@@ -142,7 +142,7 @@ def test_same_step_equals_sb3s_subproc_vec_env(shared_memory):
 
 
 def test_observations_of_every_kind_arrive_and_stay():
-    """Dicts and tuples of arrays, through ends of their own; nothing handed out is changed by a later call."""
+    """Dicts and tuples of arrays, through ends of their own; no later call changes a returned array."""
     env = Async_SubprocVecEnv(envs.rooms(2), "fork")
     kept = [env.reset(), env.step(np.array([0, 0]))]
     before = [array.tobytes() for array in arrays_in(kept)]
@@ -169,7 +169,7 @@ def test_a_terminal_observation_is_no_view_of_the_observation(mode):
 
 @pytest.mark.parametrize("by", ["method", "info"])
 def test_masks_come_with_the_turn(by):
-    """They are there without a command to a worker, and at an end, where nothing is allowed, the first action is."""
+    """They need no command to a worker; at an end, where nothing is allowed, the first action is."""
     env = Async_SubprocVecEnv([partial(envs.Masked, by)] * 2, "fork")
     env.reset()
     assert is_masking_supported(env)
@@ -179,15 +179,15 @@ def test_masks_come_with_the_turn(by):
         seen.append(get_action_masks(env)[1].tolist())
     start, going, over = [False, True, True], [False, True, False], [True, False, False]
     assert seen == [[start, start], going, going, over, start]
-    told = len(env.get_attr("log")[0])
+    calls = len(env.get_attr("log")[0])
     env.env_method("action_masks", indices=1)[0][:] = False
     assert env.env_method("action_masks", indices=1)[0].tolist() == start
-    assert len(env.get_attr("log")[0]) == told == 5
+    assert len(env.get_attr("log")[0]) == calls == 5
     env.close()
 
 
-def test_masks_before_the_first_reset_are_looked_for():
-    """A method is found at once; an environment without any has none, and asking does not end the pool."""
+def test_masks_are_found_before_the_first_reset():
+    """A method is found at once; an environment without masks has none, and the query keeps the pool alive."""
     for maker, has in ((partial(envs.Masked, "method"), True), (envs.Script, False)):
         env = Async_SubprocVecEnv([maker], "fork")
         assert is_masking_supported(env) is has
@@ -210,9 +210,9 @@ def test_attributes_and_methods():
     assert env.get_attr("t") == [1, 2, 1]
     assert env.step(np.array([0, 0, 0]))[1].tolist() == [2, 5, 2]
     assert env.has_attr("episode") and not env.has_attr("windmill")
-    for ask in (lambda: env.get_attr("windmill"), lambda: env.env_method("windmill")):
+    for request in (lambda: env.get_attr("windmill"), lambda: env.env_method("windmill")):
         with pytest.raises(AttributeError, match="windmill"):
-            ask()
+            request()
     with pytest.raises(ShapeError, match=r"indices in 0\.\.2"):
         env.get_attr("t", indices=[3])
     assert env.env_is_wrapped(Monitor) == [True] * 3
@@ -221,7 +221,7 @@ def test_attributes_and_methods():
 
 
 def test_a_worker_does_not_load_the_learning_library():
-    """After attributes, methods and wrappers were asked for, workers have neither torch nor stable_baselines3."""
+    """After calls for attributes, methods and wrappers, the worker has loaded neither torch nor stable_baselines3."""
 
     def loaded_modules(env):
         import sys
@@ -265,7 +265,7 @@ def test_worlds_of_this_library_in_processes():
         *_, dones, infos = env.step(get_action_masks(env).argmax(1))
         assert not any(info.get("illegal") for info in infos)
         ends += dones.sum()
-    assert ends == 4  # a tour of five takes five turns and one to begin anew
+    assert ends == 4  # a tour of five takes five turns and one reset turn
     assert env.render_mode is None and env.get_images() == [None, None]
     env.close()
     env = Async_SubprocVecEnv([pixels] * 2, "fork")
@@ -275,8 +275,8 @@ def test_worlds_of_this_library_in_processes():
 
 
 def test_a_worker_killed_in_mid_step_is_named():
-    """SIGKILL from outside when all workers have been asked for a step of a minute: the error names worker 1 before any
-    of these steps could end, all are gone, later calls say so, and close() is fine twice."""
+    """SIGKILL from outside while all workers run a step of a minute: the error names worker 1 before any step could
+    end. All workers are gone, later calls report it, and close() is idempotent."""
     env = Async_SubprocVecEnv([envs.Trouble] * 3, "fork")
     env.reset()
     pids = env.workers.pids
@@ -333,8 +333,8 @@ def test_nothing_is_left_behind():
     assert len(memory) == 12 and held_anywhere(memory) == []
 
 
-def test_what_cannot_be_is_refused():
-    """Modes, environments that do not fit together or tell no space, steps before a reset; no process survives."""
+def test_invalid_use_is_refused():
+    """Modes, environments with different spaces or none, steps before a reset; no process survives."""
     with pytest.raises(ConfigError, match="disabled"):
         Async_SubprocVecEnv([envs.Script], "fork", autoreset_mode="disabled")
     with pytest.raises(ConfigError, match="worker 1: its observation_space is"):
@@ -357,13 +357,13 @@ def test_what_cannot_be_is_refused():
     env.close()
 
 
-def test_both_spellings():
-    """The published name has two."""
+def test_both_spellings_name_the_same_class():
+    """The published name has two spellings."""
     assert ASYNC_SubprocVecEnv is Async_SubprocVecEnv
 
 
 def test_indices_count_from_the_end_too():
-    """As Python's lists have them: the last of three is -1; -4 and 3 there are none, and none is named twice."""
+    """As in Python's lists: the last of three is -1; -4 and 3 are out of range, and repetitions are refused."""
     env = Async_SubprocVecEnv([monitored] * 3, "fork")
     env.reset()
     env.set_attr("t", 2, indices=-1)

@@ -165,8 +165,8 @@ def test_no_generator_of_the_process_is_touched():
     assert states() == before
 
 
-def test_what_cannot_be_is_refused():
-    """Words, modes, actions, order of calls; an action refused by "raise" leaves all rows as they were."""
+def test_invalid_use_is_refused():
+    """Keywords, modes, actions, order of calls; an action refused by "raise" leaves all rows unchanged."""
     for options, problem in (
         ({"infos": "some"}, "infos='some'"),
         ({"seed_rule": "x"}, "seed_rule='x'"),
@@ -199,8 +199,8 @@ def test_what_cannot_be_is_refused():
         env.step(np.array([1, 1]))
 
 
-def test_make_is_the_front_door():
-    """One row without num_envs; the bindings' own keywords stand among the configuration's."""
+def test_make_builds_the_environment():
+    """One row without num_envs; keywords of the binding may stand among those of the configuration."""
     env = milkrun.make(CVRP, api="sb3", num_loc=7, layout="flat", seed=4)
     assert type(env) is SB3VecEnv and env.num_envs == 1 and env.world.sizes["N"] == 8
     assert isinstance(env.observation_space, spaces.Box)
@@ -208,7 +208,7 @@ def test_make_is_the_front_door():
 
 
 def test_without_the_extra_the_import_says_what_to_install():
-    """A Python in which stable_baselines3 cannot be found: MissingExtra with the command, from both classes' rooms."""
+    """Where stable_baselines3 cannot be found, the import raises MissingExtra with the command."""
     code = """
 import sys
 sys.modules["stable_baselines3"] = None
@@ -269,9 +269,9 @@ def test_ten_million_steps_are_flat_in_memory():
         ("milkrun/Tracking-v0", {"control_hz": 50}, 50),
     ],
 )
-def test_videos_are_as_fast_as_their_worlds(id, options, fps):
+def test_render_fps_follows_the_step_length(id, options, fps):
     """`render_fps` is the steps a second where steps have a length, else 10; here as in tianshou and PettingZoo."""
     assert milkrun.make(id, 2, api="sb3", **options).metadata["render_fps"] == fps
     rows = milkrun.make(id, 2, api="tianshou", **options).get_env_attr("metadata")
-    assert [told["render_fps"] for told in rows] == [fps, fps]
+    assert [row["render_fps"] for row in rows] == [fps, fps]
     assert milkrun.make(id, api="pettingzoo", **options).metadata["render_fps"] == fps

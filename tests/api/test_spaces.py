@@ -94,7 +94,7 @@ def field_observe(w, b):
 
 
 class Meadow(World):
-    """Two numbers as action, an image computed when looked at, a float64 and a narrow index beside it."""
+    """Two numbers as action, an image computed on demand, a float64 and a narrow index."""
 
     id = "test/Meadow-v0"
     action = box(2)
@@ -194,7 +194,8 @@ def test_a_mask_of_size_0_is_in_no_space_and_no_info(mode, layout):
 
 @pytest.mark.parametrize("layout", ["view", "dict", "flat"])
 def test_a_turn_paints_each_image_once(layout):
-    """None is painted before the first reset; a row that ends in the same step is painted at its end and anew."""
+    """None is painted before the first reset; a row that ends in the same step is painted at its end and after its
+    reset."""
     for mode, ends in (("next_step", 1), ("same_step", 2)):
         world = Lantern(2, seed=1, autoreset=mode)
         env = MilkrunVectorEnv(2, world=world, layout=layout, autoreset_mode=mode)
@@ -207,7 +208,7 @@ def test_a_turn_paints_each_image_once(layout):
 
 
 def test_view_layout_is_the_image_and_the_rest_is_info():
-    """x = 0.25 + 1/4 lights three of four pixels; place and phase, not being the view, are told beside it."""
+    """x = 0.25 + 1/4 lights three of four pixels; place and phase are not part of the view and are in the info."""
     env = env_of(Meadow)
     assert layouts(env.world) == ("view", "dict", "flat")
     assert env.observation_space == spaces.Box(0, 255, (1, 4), np.uint8)

@@ -1,4 +1,4 @@
-"""`step_async` and `step_wait`: a turn in two halves, in processes one that goes on meanwhile."""
+"""`step_async` and `step_wait`: the two halves of a turn; environments in processes step in between."""
 
 import threading
 from argparse import Namespace
@@ -38,8 +38,8 @@ def appears(path: Path, seconds: float) -> bool:
     return False
 
 
-def test_environments_play_while_the_caller_does_something_else(tmp_path):
-    """Both steps are played before anybody waits for them; then the turn is an ordinary one."""
+def test_environments_step_before_step_wait(tmp_path):
+    """Both steps finish before `step_wait` is called; then the turn is an ordinary one."""
     paths = [tmp_path / "0", tmp_path / "1"]
     env = Async_SubprocVecEnv([partial(Marks, path) for path in paths], "fork")
     env.reset()
@@ -50,14 +50,14 @@ def test_environments_play_while_the_caller_does_something_else(tmp_path):
     env.close()
 
 
-def test_between_the_halves_nothing_else_is_asked():
-    """Neither a second step nor a question, and the turn stays whole; after it there is nothing to wait for."""
+def test_other_calls_between_the_halves_are_refused():
+    """A second step and a query raise, and the turn is unaffected; after it there is nothing to wait for."""
     env = Async_SubprocVecEnv([envs.Script] * 2, "fork")
     env.reset()
     env.step_async(np.array([0, 0]))
-    for ask in (lambda: env.step_async(np.array([0, 0])), lambda: env.get_attr("log")):
+    for request in (lambda: env.step_async(np.array([0, 0])), lambda: env.get_attr("log")):
         with pytest.raises(ConfigError, match="a turn is under way"):
-            ask()
+            request()
     assert env.step_wait()[1].tolist() == [1, 1]
     with pytest.raises(ShapeError, match="no turn is under way"):
         env.step_wait()
@@ -67,7 +67,7 @@ def test_between_the_halves_nothing_else_is_asked():
         env.step_wait()
 
 
-def test_a_reset_between_the_halves_lets_the_turn_go():
+def test_a_reset_between_the_halves_drops_the_turn():
     """Its results are dropped; the next step is the first of the new episode, and no end is left over from it."""
     env = Async_SubprocVecEnv([envs.Script], "fork")
     env.reset()

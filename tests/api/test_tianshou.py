@@ -30,7 +30,7 @@ IDS = [
 
 
 class Watched(Lantern):
-    """Shows beside its image how often that was painted."""
+    """Also shows how often its image was painted."""
 
     looks = view(int64, on_demand=True, observed=True)
 
@@ -53,8 +53,8 @@ def assert_shows(obs, world, rows):
 
 @pytest.mark.parametrize("id", IDS)
 def test_every_bit_is_the_worlds(id):
-    """Three episodes a row, B = 7, rows named in any order: what is seen, allowed, earned and ended, and all that is
-    kept inside, equal those of a World of the same keys and actions."""
+    """Three episodes of seven rows, named in any order. Observations, masks, rewards, ends and the internal state equal
+    those of a World of the same keys and actions."""
     venv = TianshouVectorEnv(id, 7, layout="dict", seed_rule="row", seed=5, max_steps=50)
     world = milkrun.make(id, 7, seed=5, autoreset="disabled", max_steps=50)
     world.reset()
@@ -71,8 +71,8 @@ def test_every_bit_is_the_worlds(id):
         assert_same((terminated, truncated), (world.terminated[rows], world.truncated[rows]))
         assert [(info["env_id"], info["illegal"]) for info in infos] == [(b, bool(world.illegal[b])) for b in rows]
         ended = rows[terminated | truncated]
-        told = {info["env_id"]: (info["objective"], info["episode_steps"]) for info in infos if "objective" in info}
-        assert told == {b: (world.objective[b], world.i[b]) for b in ended}
+        totals = {info["env_id"]: (info["objective"], info["episode_steps"]) for info in infos if "objective" in info}
+        assert totals == {b: (world.objective[b], world.i[b]) for b in ended}
         if len(ended):
             world.reset(ended)
             assert_shows(venv.reset(ended)[0], world, ended)
@@ -124,8 +124,8 @@ def test_a_square_tour_by_hand():
     assert turns[3][0].mask.tolist() == [[True, False, False, False]]
 
 
-def test_an_illegal_action_is_told():
-    """To visit node 2 twice is not allowed: nothing happens, and that row's info says so."""
+def test_an_illegal_action_is_reported():
+    """A second visit to node 2 is not allowed: nothing happens, and the row's info reports it."""
     venv = TianshouVectorEnv(TSP, 2, num_loc=4, seed=1)
     venv.reset()
     venv.step(np.array([2, 2]))
@@ -136,7 +136,7 @@ def test_an_illegal_action_is_told():
 
 
 @pytest.mark.parametrize("layout", ["flat", "dict"])
-def test_what_was_returned_stays(layout):
+def test_returned_arrays_never_change(layout):
     """Checksums of all that 60 steps and their resets returned are the same at the end."""
     kept, venv = [], TianshouVectorEnv(CVRP, 4, num_loc=5, seed=2, layout=layout)
 
@@ -194,7 +194,7 @@ def test_other_layouts_and_worlds_without_masks():
     assert convoy.action_space[0] == spaces.MultiDiscrete(convoy.world.action.nvec(convoy.world.sizes))
 
 
-def test_what_tianshou_asks_of_a_vector_env():
+def test_it_has_the_attributes_of_a_tianshou_vector_env():
     """Length, lists of attributes once a row, and no workers."""
     venv = milkrun.make(TSP, 3, api="tianshou", num_loc=4, seed=1)
     assert (type(venv), len(venv), venv.is_async, venv.workers) == (TianshouVectorEnv, 3, False, [])
@@ -258,8 +258,8 @@ def test_close():
 
 @pytest.mark.parametrize("how", [{"n_step": 100}, {"n_episode": 10}])
 def test_the_stock_collector_collects_true_transitions(how):
-    """Tours of 5 nodes, 4 rows: lengths 5, returns equal to the objectives told and to a World's, every action allowed
-    by its mask, the next observation of a step the one the next step starts from."""
+    """Tours of 5 nodes, 4 rows: lengths 5, returns equal to the reported objectives and to a World's. Every action is
+    allowed by its mask, and the next observation of a step is the start of the next one."""
     venv = TianshouVectorEnv(TSP, 4, num_loc=5)
     buffer = VectorReplayBuffer(400, 4)
     collector = Collector(lowest(venv), venv, buffer)

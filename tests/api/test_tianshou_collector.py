@@ -1,4 +1,5 @@
-"""TS_Collector: what is stored is what was played, reset turns are nowhere, and every environment gives its share."""
+"""TS_Collector: it stores the transitions that were played and no reset turns; every environment contributes its
+share."""
 
 from functools import partial
 
@@ -81,7 +82,7 @@ def test_no_reset_turn_is_stored(collector_of):
 
 
 def test_it_never_resets_a_row_that_ended(collector_of):
-    """Each environment was told a reset, then three steps and one reset in turn, by one command a turn."""
+    """Each environment gets a reset, then three steps and one reset in turn, one command per turn."""
     collector = collector_of([envs.Script] * 2)
     collector.collect(n_step=18)
     beat = ["reset", "step", "step", "step"]
@@ -108,8 +109,9 @@ def test_it_stops_though_the_next_turn_is_a_reset(collector_of):
     assert collector.collect_step == 8
 
 
-def test_after_episodes_all_begin_anew(collector_of):
-    """Two episodes of three: the third, longer, is played and not stored; what follows begins at a start."""
+def test_after_a_collection_of_episodes_all_environments_are_reset(collector_of):
+    """Two episodes of three: the third, longer one is played and not stored; the next collection begins new
+    episodes."""
     collector = collector_of([envs.Script, envs.Script, partial(Slow, 1)])
     with pytest.warns(UserWarning, match="n_episode=2"):
         collector.collect(n_episode=2)
@@ -157,7 +159,7 @@ def test_random_actions_are_the_action_spaces_own(collector_of):
     theirs.close()
 
 
-def test_it_finds_what_the_stock_collector_finds(collector_of):
+def test_it_stores_what_the_stock_collector_stores(collector_of):
     """Tours of 5 nodes in 3 processes, two episodes each: the same transitions, statistics and masks."""
     flat = [partial(MilkrunEnv, TSP, num_loc=5, layout="flat")] * 3
     ours = collector_of(flat)

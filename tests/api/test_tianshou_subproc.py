@@ -1,4 +1,4 @@
-"""SubprocVecEnv_TS: one command a process and turn, in tianshou's words; seeds, masks, failures."""
+"""SubprocVecEnv_TS: one command per process and turn under tianshou's interface; seeds, masks, failures."""
 
 import multiprocessing
 import os
@@ -25,7 +25,7 @@ flat_tsp = partial(MilkrunEnv, TSP, num_loc=5, layout="flat")
 
 @pytest.fixture
 def venv_of():
-    """Makes them and closes them afterwards."""
+    """Makes vector environments and closes them afterwards."""
     made = []
 
     def make(env_fns, **options):
@@ -98,8 +98,8 @@ def test_seeds_are_offset_and_wait_for_the_next_reset(venv_of):
     assert draws == [spaces.Discrete(3, seed=s).sample() for s in (7, 8, 9)]
     assert venv.seed() == [None] * 3
     venv.reset([0], options={"level": 2})
-    told = [[entry[1:] for entry in log] for log in venv.get_env_attr("log")]
-    assert told == [
+    resets = [[entry[1:] for entry in log] for log in venv.get_env_attr("log")]
+    assert resets == [
         [(10, None), (20, None), (None, {"level": 2})],
         [(11, None), (None, None)],
         [(12, None), (22, None)],
@@ -107,7 +107,7 @@ def test_seeds_are_offset_and_wait_for_the_next_reset(venv_of):
 
 
 @pytest.mark.parametrize("by", ["method", "info"])
-def test_masks_stand_beside_the_observation(venv_of, by):
+def test_masks_are_returned_with_the_observation(venv_of, by):
     """After a reset 1 and 2 are allowed, after a step 1, at the end nothing, which is shown as 0."""
     venv = venv_of([partial(envs.Masked, by)] * 2)
     seen = [venv.reset()[0], *(venv.step([1, 1])[0] for _ in range(4))]
@@ -159,7 +159,7 @@ def test_tuples_are_refused_and_no_process_is_left(venv_of):
 
 
 def test_attributes_and_length(venv_of):
-    """What tianshou asks: lists of spaces and attributes, set below wrappers, and no asynchrony."""
+    """The attributes that tianshou reads: lists of spaces and attributes, set below wrappers, and no asynchrony."""
     assert SubprocVectorEnv_TS is SubprocVecEnv_TS
     venv = venv_of([envs.cart_pole] * 2, wait_num=2)
     assert (len(venv), venv.is_async) == (2, False)

@@ -30,12 +30,12 @@ def test_rows_are_those_of_the_world(id, stepping):
         td["action"] = env.sample_actions(td)
         world.step(td["action"].numpy())
         stepped, td = env.step_and_maybe_reset(td)
-        told = stepped["next"]
+        following = stepped["next"]
         for name in (*names, "reward", "stream"):
-            mine = told.get(name, told["hidden"].get(name, None))
+            mine = following.get(name, following["hidden"].get(name, None))
             assert bits(mine.reshape(-1)) == getattr(world, name).tobytes(), name
         ended = world.terminated | world.truncated
-        assert np.array_equal(told["done"][:, 0].numpy(), ended)
+        assert np.array_equal(following["done"][:, 0].numpy(), ended)
         episodes += ended
         if ended.any():
             world.reset(ended)
@@ -83,7 +83,7 @@ def test_native_step_and_maybe_reset_is_the_stock_one(stepping):
 
 
 def test_a_partial_reset_treats_keys_of_others_as_torchrl_does():
-    """Rows that begin anew have 0 in keys that are not ours, other rows keep them, as under TorchRL's own reset."""
+    """Rows that begin a new episode have 0 in foreign keys; other rows keep them, as under TorchRL's own reset."""
     env = CVRPEnv(batch_size=[4], num_loc=5, seed=4)
     ours, theirs = started(env, 2), None
     ours["memory"] = TensorDict({"state": torch.arange(1.0, 9.0).reshape(4, 2)}, [4])
@@ -240,7 +240,7 @@ def test_illegal_actions_do_nothing_or_raise():
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "message"),
     [
         ("action", None, "lacks 'action'"),
         ("action", torch.zeros(3), "'action' must be torch.int64 on the cpu, not torch.float32"),
@@ -257,12 +257,13 @@ def test_illegal_actions_do_nothing_or_raise():
         ("hidden", None, r"lacks \('hidden', 'stream'\)"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_key(key, value, told):
-    """A key that is missing or of another dtype or shape raises ShapeError with key, expectation and what came."""
+def test_mismatched_keys_are_refused_by_name(key, value, message):
+    """A missing key, or one of another dtype or shape, raises a ShapeError with the key, the expected and the given
+    form."""
     env = CVRPEnv(batch_size=[3], num_loc=5, seed=1)
     td = started(env, 1)
     td = td.exclude(key) if value is None else td.set(key, value)
-    with pytest.raises(ShapeError, match=told):
+    with pytest.raises(ShapeError, match=message):
         env.step(td)
 
 

@@ -140,7 +140,7 @@ def test_illegal_actions_and_finished_rows_change_nothing():
 
 
 def test_inputs_are_not_written_though_the_author_writes_in_place():
-    """An author who writes into td's tensors writes into copies; instances are shared."""
+    """Methods of an author may write into td's tensors, which are copies; instances are shared."""
     env = Prizes(prizes)
     td = started(env, 1, batch=4)
     before = checksums(td)
@@ -226,7 +226,7 @@ def test_rollouts_with_transforms():
 
 
 def test_the_constructor_is_strict():
-    """Without a generator, with keywords nobody knows, or with a checker that is not there: ConfigError."""
+    """Without a generator, with unknown keywords or with a missing checker: ConfigError."""
     with pytest.raises(ConfigError, match="Prizes needs a generator"):
         Prizes()
     with pytest.raises(ConfigError, match="Prizes has no keyword 'num_loc'"):
@@ -244,7 +244,8 @@ def test_the_constructor_is_strict():
 
 
 def test_making_one_leaves_the_global_generator_alone():
-    """Making an environment draws nothing that shows, even of a stranger's generator; nor does playing one of ours."""
+    """Making an environment leaves the global random state unchanged, even with an external generator; so does playing
+    one of ours."""
     before = global_states()
     env = Prizes(lambda b: TensorDict({"prize": torch.rand(b, 4)}, [b]))
     assert global_states() == before

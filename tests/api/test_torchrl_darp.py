@@ -1,4 +1,5 @@
-"""Dial-a-ride in TorchRL: the calls of the first requirement, masks anew, layouts, features, batches of any shape."""
+"""Dial-a-ride in TorchRL: the calls of the first requirement, recomputed masks, layouts, features, batches of any
+shape."""
 
 from __future__ import annotations
 
@@ -120,8 +121,8 @@ def test_features_are_those_of_the_numpy_side(preset):
 
 
 @pytest.mark.parametrize("preset", ["classic", "classic-b", "published"])
-def test_masks_are_made_anew_from_the_state(preset):
-    """`_get_action_mask` gives the mask of any state, also of one that nobody stepped to, and writes nothing."""
+def test_masks_are_computed_from_the_state(preset):
+    """`_get_action_mask` gives the mask of any state, even one that no step reached, and writes nothing."""
     env = DARPEnv(preset=preset, num_requests=6, seed=1)
     td = env.reset(batch_size=[5])
     for _ in range(6):
@@ -235,8 +236,8 @@ def test_an_empty_batch_size_is_one_instance_without_a_row(preset, empty):
     assert td["done"].all()
 
 
-def test_a_stranger_plan_is_refused_under_seed():
-    """A pickup can be reached from the depot, so a vehicle may not stay there: the row, the place and the rule."""
+def test_an_idle_vehicle_is_refused():
+    """A pickup is reachable from the depot, so the vehicle may not stay there: the error names row, place and rule."""
     env = DARPEnv(generator_params={"num_loc": 4, "num_agents": 2}, preset="published", seed=3)
     td = env.reset(TensorDict(TRACE, [1]))
     assert td["action_mask"].tolist() == [[False, True, False, True, False]]

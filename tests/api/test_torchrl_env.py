@@ -85,7 +85,7 @@ def test_a_broken_solution_is_worth_nothing(id):
 
 @pytest.mark.parametrize("id", ["milkrun/TSP-v0", "milkrun/CVRP-v0", "milkrun/SDWCVRP-v0", "milkrun/TSPKopt-v0"])
 def test_solutions_without_actions_have_a_reward(id):
-    """Who visits nobody breaks the rules of a routing problem; a search without moves gains nothing."""
+    """A routing solution without visits breaks the rules; a search without moves gains nothing."""
     env = env_class(id)(batch_size=[2, 3], seed=8, **small(id))
     reward = env.get_reward(env.reset(), torch.zeros((2, 3, 0), dtype=torch.int64))
     expected = {"milkrun/SDWCVRP-v0": reward, "milkrun/TSPKopt-v0": torch.zeros(2, 3)}
@@ -128,7 +128,7 @@ def test_starts_leave_the_depot_out():
     assert free.select_start_nodes(free.reset(batch_size=2), 6).tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 0, 0]
 
 
-def test_batch_size_is_what_people_write_and_rebuilds_the_specs():
+def test_batch_size_takes_every_common_form_and_rebuilds_the_specs():
     """int, list, tuple, torch.Size and None; setting it changes the shape of every spec."""
     assert [tuple(CVRPEnv(num_loc=4, batch_size=b).batch_size) for b in (3, [3], (2, 3), torch.Size([3]), None)] == [
         (3,),
@@ -161,7 +161,7 @@ def test_batch_locked_says_what_can_be_stepped():
 
 
 @pytest.mark.parametrize(
-    ("keywords", "told"),
+    ("keywords", "message"),
     [
         ({"num_lco": 4}, "CVRPEnv has no keyword 'num_lco'; did you mean 'num_loc'"),
         ({"steping": "inplace"}, "has no keyword 'steping'; did you mean 'stepping'"),
@@ -174,11 +174,11 @@ def test_batch_locked_says_what_can_be_stepped():
         ({"illegal": "maybe"}, "illegal='maybe'"),
     ],
 )
-def test_bad_keywords_are_refused(keywords, told):
+def test_bad_keywords_are_refused(keywords, message):
     """An unknown keyword is named with its nearest; values out of bounds are ConfigErrors."""
     if torch.cuda.is_available() and "device" in keywords:
         pytest.skip("this machine has CUDA")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         CVRPEnv(**keywords)
 
 
@@ -223,10 +223,10 @@ def test_threads_may_share_an_environment():
     fresh = CVRPEnv(num_loc=20, seed=6)
     wrong = []
 
-    def work(td, told):
+    def work(td, alone):
         for _ in range(40):
             following = fresh.step(td.copy())["next"]
-            if checksums(following) != checksums(told):
+            if checksums(following) != checksums(alone):
                 wrong.append(td.batch_size)
 
     workers = [threading.Thread(target=work, args=pair) for pair in zip(starts, expected, strict=True)]
@@ -284,8 +284,8 @@ def test_the_public_way_gives_the_same_bits():
     assert done.stdout == here["digest"].hexdigest() + "\n"
 
 
-def test_a_class_with_a_step_of_its_own_is_asked():
-    """The short way of a plain step goes round `_step` only where it is the one of the library."""
+def test_an_overridden_step_is_called():
+    """The fast path of a plain step bypasses `_step` only if it is the library's own."""
 
     class Doubled(CVRPEnv):
         def _step(self, tensordict):
@@ -300,8 +300,8 @@ def test_a_class_with_a_step_of_its_own_is_asked():
     assert torch.equal(following["twice"], 2 * following["tour_length"]) and following["tour_length"].any()
 
 
-def test_an_environment_that_was_moved_steps_there(monkeypatch):
-    """TorchRL moves specs and the name of the device; without a GPU a device without memory stands for another."""
+def test_a_moved_environment_steps_on_its_new_device(monkeypatch):
+    """TorchRL changes the specs and the device; without a GPU the meta device stands in for one."""
     monkeypatch.setattr(EnvBase, "to", lambda self, device: self.__dict__.update(_device=torch.device(device)))
     env = CVRPEnv(batch_size=[4], num_loc=5, seed=1)
     td = env.reset()
@@ -312,18 +312,18 @@ def test_an_environment_that_was_moved_steps_there(monkeypatch):
     assert {following[key].device.type for key in ("action_mask", "reward", "visited")} == {"meta"}
 
 
-def test_type_checks_can_be_asked_for_later():
-    """`run_type_checks` is TorchRL's: its own step makes them, whenever it is set."""
+def test_type_checks_can_be_enabled_later():
+    """TorchRL's own step makes the checks of `run_type_checks`, whenever it is set."""
     env = CVRPEnv(batch_size=[4], num_loc=5, seed=1)
     td = env.reset()
     td["action"] = env.sample_actions(td)
-    asked: list[str] = []
-    env._step_proc_data = lambda following, old=env._step_proc_data: (asked.append("checked"), old(following))[1]
+    checks: list[str] = []
+    env._step_proc_data = lambda following, old=env._step_proc_data: (checks.append("checked"), old(following))[1]
     env.step(td.copy())
-    assert not asked
+    assert not checks
     env.run_type_checks = True
     env.step(td.copy())
-    assert asked == ["checked"]
+    assert checks == ["checked"]
 
 
 @pytest.mark.cuda
@@ -344,13 +344,13 @@ def test_a_gpu_shows_the_same_rows(stepping):
 
 @pytest.mark.parametrize("options", [{}, {"stepping": "inplace"}])
 def test_a_batch_that_no_machine_has_memory_for_is_refused(options):
-    """When the environment is made, when its size is set, and when a reset asks for it."""
-    said = "1000000000 rows of [0-9,]+ bytes need"
-    with pytest.raises(ConfigError, match=said):
+    """When the environment is made, when its size is set, and when a reset requests it."""
+    message = "1000000000 rows of [0-9,]+ bytes need"
+    with pytest.raises(ConfigError, match=message):
         env_class("milkrun/CVRP-v0")(batch_size=[10**9], **options)
     env = env_class("milkrun/CVRP-v0")(batch_size=[2], **options)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         env.batch_size = [1000, 10**6]
     env = env_class("milkrun/CVRP-v0")(batch_size=[2])
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         env.reset(batch_size=[10**9])

@@ -1,4 +1,4 @@
-"""Generators as makers of TensorDicts, and how environments ask generators of any kind."""
+"""Generators as makers of TensorDicts, and how environments call generators of any kind."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_file_needs_an_environment_of_its_rules(tmp_path):
         TSPEnv().load_data(published_file("darp/a2-16.txt"))
 
 
-def test_generators_walk_on_without_a_seed():
+def test_generators_continue_without_a_seed():
     """Repeated calls give fresh instances; instance 5 of seed 7 is the same alone and in a batch."""
     gen = get_generator("tsp", num_loc=6, seed=7)
     first, second = gen.generate(3), gen(3)
@@ -87,8 +87,8 @@ def test_the_registry_names_them():
 
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
-def test_ours_is_used_also_beside_a_configuration(stepping):
-    """Its customers want 1 unit each, those of the configuration up to 9. One of other sizes is refused."""
+def test_our_generator_is_used_together_with_a_configuration(stepping):
+    """The generator's demands are 1 unit each, the configuration's up to 9; a generator of another size is refused."""
     gen = CVRPGenerator(num_loc=6, max_demand=1)
     env = CVRPEnv(gen, batch_size=[4], seed=2, config={"num_loc": 6}, stepping=stepping)
     alone = CVRPEnv(gen, batch_size=[4], seed=2, stepping=stepping).reset()
@@ -100,7 +100,7 @@ def test_ours_is_used_also_beside_a_configuration(stepping):
         CVRPEnv(gen, batch_size=[4], preset="n20", stepping=stepping).reset()
 
 
-def test_ours_are_asked_by_key_whatever_their_own_seed():
+def test_our_generators_are_called_by_key_whatever_their_own_seed():
     """An environment with one of our generators plays what it would draw itself, and takes its options."""
     given = CVRPEnv(CVRPGenerator(num_loc=4, loc_distribution="clustered", seed=55), batch_size=[3], seed=2)
     drawn = CVRPEnv(batch_size=[3], num_loc=4, loc_distribution="clustered", seed=2)
@@ -120,8 +120,8 @@ class Ring(CVRPGenerator):
         return np.stack([np.cos(angle), np.sin(angle)], -1)
 
 
-def test_hooks_are_asked_for_the_rows_that_begin():
-    """A generator with a hook of its own is asked for exactly the keys of the rows, also in partial resets."""
+def test_hooks_are_called_for_the_rows_that_begin():
+    """A generator with its own hook is called for exactly the keys of the rows, also in partial resets."""
     env = CVRPEnv(Ring(num_loc=4), batch_size=[5], seed=2)
 
     def turned(row, episode):
@@ -129,43 +129,43 @@ def test_hooks_are_asked_for_the_rows_that_begin():
         return torch.stack([torch.cos(angle), torch.sin(angle)]).float()
 
     td = env.reset()
-    nobody, some, others = [0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 0]
-    for again, episodes in ((nobody, [0, 0, 0, 0, 0]), (some, [1, 1, 0, 1, 0]), (others, [2, 2, 1, 1, 0])):
+    no_rows, some, others = [0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [1, 1, 1, 0, 0]
+    for again, episodes in ((no_rows, [0, 0, 0, 0, 0]), (some, [1, 1, 0, 1, 0]), (others, [2, 2, 1, 1, 0])):
         td = env.reset(td.set("_reset", torch.tensor(again, dtype=torch.bool)[:, None]))
         for b, episode in enumerate(episodes):
             assert torch.allclose(td["locs"][b, 1], turned(b, episode), atol=1e-6)
         assert td["hidden", "stream"].tolist() == [[2, b, e] for b, e in enumerate(episodes)]
 
 
-class Stranger:
-    """Somebody's generator: counts what it is asked for."""
+class External:
+    """An external generator; it records how many instances each call requests."""
 
     num_loc = 4
 
     def __init__(self):
-        self.asked = []
+        self.counts = []
 
     def __call__(self, batch_size):
-        self.asked.append(batch_size)
-        locs = torch.full((batch_size, 4, 2), float(len(self.asked))) + torch.arange(4.0)[:, None]
+        self.counts.append(batch_size)
+        locs = torch.full((batch_size, 4, 2), float(len(self.counts))) + torch.arange(4.0)[:, None]
         return TensorDict({"locs": locs}, [batch_size])
 
 
-def test_strangers_are_asked_for_as_many_as_begin():
-    """Any object with generate(b) or a call is asked for the rows that begin, and its num_loc is taken."""
-    stranger = Stranger()
-    env = TSPEnv(stranger, batch_size=[2, 3], seed=2)
+def test_external_generators_make_one_instance_for_each_row_that_begins():
+    """Any object with generate(b) or a call is called for the rows that begin, and its num_loc is used."""
+    external = External()
+    env = TSPEnv(external, batch_size=[2, 3], seed=2)
     td = env.reset()
     assert env.config.num_loc == 4 and (td["locs"][..., 0, 0] == 1).all()
     td["_reset"] = torch.tensor([[True, False, False], [False, True, False]])
     td = env.reset(td)
-    assert stranger.asked == [6, 2]
+    assert external.counts == [6, 2]
     assert td["locs"][..., 0, 0].tolist() == [[2, 1, 1], [1, 2, 1]]
     assert env.rollout(4, policy=random_policy(env))["next", "done"][..., -1, 0].all()
 
 
 @pytest.mark.parametrize("made", [TensorDict({"locs": torch.zeros(2, 4, 2)}, [2]), [1, 2, 3]])
-def test_what_a_stranger_makes_is_checked(made):
+def test_instances_of_external_generators_are_checked(made):
     """The wrong number of instances, or no TensorDict at all, is a ShapeError that names the generator."""
     env = TSPEnv(lambda batch_size: made, num_loc=4, seed=2)
     with pytest.raises(ShapeError, match="function"):

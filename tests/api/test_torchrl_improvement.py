@@ -1,4 +1,5 @@
-"""ImprovementEnvBase: a search in torch alone by three methods, judged by hand numbers and by the k-opt world."""
+"""ImprovementEnvBase: a search in torch alone by three methods, checked against hand computation and the k-opt
+world."""
 
 from __future__ import annotations
 
@@ -141,7 +142,7 @@ def test_resets_and_batches():
     assert torch.equal(new["cost_best"][[0, 3]], new["cost_current"][[0, 3]])
 
 
-def test_what_an_author_may_get_wrong():
+def test_mistakes_of_an_author_are_refused():
     """A missing count of moves, an unknown mode, solutions and costs of a wrong form: errors say what to give."""
     odd = {
         "num_actions": ({"num_actions": None}, ConfigError, "must give `num_actions` or _get_action_mask"),

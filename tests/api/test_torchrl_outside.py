@@ -82,15 +82,16 @@ def test_a_value_out_of_its_bounds_is_refused_before_a_kernel_reads_it(
     ],
 )
 def test_a_write_through_numpy_is_seen_too(world_id: str, key: object, value: int, said: str) -> None:
-    """It counts up no version; whole numbers with a bound, be it the lowest alone, are looked at nonetheless."""
+    """A write through numpy increments no version; integers with a bound, even a lower one alone, are checked
+    nonetheless."""
     env, td = followed(world_id)
     td[key].numpy()[2] = value
     with pytest.raises(BadInstance, match=said):
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_an_instance_that_came_from_numpy_is_looked_at_in_every_step_where_kernels_index_with_it() -> None:
-    """The giver may write into the array at any time, and nobody is told: neither torch nor the tensor's memory."""
+def test_an_instance_from_numpy_that_kernels_index_with_is_checked_in_every_step() -> None:
+    """The owner may write into the array at any time; neither torch nor the tensor's memory shows the change."""
     env, td = begun(TRACKING)
     given = td.exclude("action").clone()
     edge = given["hidden", "edge"].numpy().copy()
@@ -102,13 +103,13 @@ def test_an_instance_that_came_from_numpy_is_looked_at_in_every_step_where_kerne
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_a_write_through_numpy_is_seen_in_memory_that_it_saw_before() -> None:
-    """Memory is given out again after numpy let go of it, with its changes counted from 0."""
+def test_a_write_through_numpy_is_seen_in_reused_memory() -> None:
+    """Memory that numpy released is reused, with its version counted from 0."""
     env, td = begun("milkrun/TSP-v0", num_loc=20)
     for _ in range(12):
         count = td["hidden", "tour_len"]
         count.numpy()
-        count.add_(0)  # such a tensor is made anew in the same memory
+        count.add_(0)  # the next such tensor gets the same memory
         del count
         td = with_action(env, env.step(td)["next"])  # type: ignore[attr-defined]
     td["hidden", "tour_len"].numpy()[2] = 20
@@ -126,8 +127,8 @@ def test_a_write_through_numpy_is_seen_after_a_reset_of_other_rows() -> None:
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_a_write_through_numpy_that_cannot_be_is_seen_too() -> None:
-    """Within its bounds, but of a tour that would be over while its row goes on."""
+def test_an_inconsistent_write_through_numpy_is_seen_too() -> None:
+    """The value is within its bounds, but its tour would be over while its row goes on."""
     env, td = followed("milkrun/TSP-v0", num_loc=6)
     td["hidden", "tour_len"].numpy()[2] = 6
     with pytest.raises(BadInstance, match=r"row 2: tour_len.* the tour is over"):
@@ -145,7 +146,7 @@ def test_a_mask_that_allows_nothing_is_refused_on_a_row_that_goes_on(
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_an_instance_is_looked_at_once_and_again_when_it_was_changed() -> None:
+def test_a_changed_instance_is_checked_again() -> None:
     """The demand of customer 3 is made impossible after a step that found it fine."""
     env, td = followed(CVRP, num_loc=6)
     td["demand_units"][0, 3] = -2
@@ -153,7 +154,7 @@ def test_an_instance_is_looked_at_once_and_again_when_it_was_changed() -> None:
         env.step(td)  # type: ignore[attr-defined]
 
 
-def test_in_place_stepping_takes_over_no_impossible_state() -> None:
+def test_in_place_stepping_loads_no_impossible_state() -> None:
     """`set_state=True` copies a state into the world's own arrays, where kernels index with it."""
     env = env_class(CVRP)(batch_size=[3], seed=1, num_loc=6, stepping="inplace")
     td = env.reset()
@@ -162,7 +163,7 @@ def test_in_place_stepping_takes_over_no_impossible_state() -> None:
         env.reset(td, set_state=True)
 
 
-def test_the_dial_a_ride_mask_is_not_worked_out_for_an_impossible_state() -> None:
+def test_the_dial_a_ride_mask_is_not_computed_for_an_impossible_state() -> None:
     """`_get_action_mask` runs a kernel on what stands in the TensorDict."""
     env, td = begun(DARP)
     td["current_node"][0] = 10**8
@@ -183,7 +184,7 @@ def stack() -> Iterator[str]:
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("of", [begun, followed])
-def test_a_state_that_cannot_be_is_refused_before_a_step_writes_beyond_a_record(
+def test_an_inconsistent_state_is_refused_before_a_step_writes_beyond_a_record(
     of: Callable[..., tuple[object, TensorDict]], stack: str, debug: bool
 ) -> None:
     """Four crates in a record of four places: `height` is within its bounds, and the step would write at place 4. The
@@ -200,7 +201,7 @@ def test_a_state_that_cannot_be_is_refused_before_a_step_writes_beyond_a_record(
     assert env.step(td)["next", "height"][2] == 4  # type: ignore[attr-defined]
 
 
-def test_in_place_stepping_takes_over_no_state_that_cannot_be(stack: str) -> None:
+def test_in_place_stepping_loads_no_inconsistent_state(stack: str) -> None:
     """`set_state=True` copies a state into the world's own arrays."""
     env = env_class(stack)(batch_size=[3], seed=1, stepping="inplace")
     td = env.reset()
@@ -209,8 +210,8 @@ def test_in_place_stepping_takes_over_no_state_that_cannot_be(stack: str) -> Non
         env.reset(td, set_state=True)
 
 
-def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
-    """Of 3,000 rows on two threads the one at fault is found."""
+def test_large_batches_are_checked_by_several_threads(stack: str) -> None:
+    """Two threads find the one faulty row of 3,000."""
     env = env_class(stack)(batch_size=[3000], seed=1, threads=2)
     td = with_action(env, env.reset())
     td["height"][2345] = 4
@@ -234,7 +235,7 @@ def test_large_batches_are_judged_by_several_threads(stack: str) -> None:
         ("milkrun/TSP-v0", {"n_nodes": 5, "current_node": 5}, "row 1: current_node = 5: is padding: n_nodes is 5"),
     ],
 )
-def test_a_state_of_our_worlds_that_cannot_be_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
+def test_an_inconsistent_state_of_our_worlds_is_refused(world_id: str, change: dict[str, float], said: str) -> None:
     """At the start of an episode; each value is within its bounds."""
     env, td = begun(world_id)
     for key, value in change.items():
@@ -372,12 +373,12 @@ def test_inference_mode_steps_as_usual() -> None:
         assert torch.equal(env.step(again)["next", "reward"], expected["reward"])  # type: ignore[attr-defined]
 
 
-# -- what is no action, no batch size, no instance -----------------------------------------------------------------
+# -- invalid actions, batch sizes and instances --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("world_id", [w for w in milkrun.list_worlds() if w != TEAM and functional(w)])
 def test_complex_actions_are_refused(world_id: str) -> None:
-    """They were taken for integers."""
+    """They are not converted to integers."""
     env, td = begun(world_id)
     td["action"] = td["action"].to(torch.complex64)
     with pytest.raises(ShapeError, match=r"'action' must be torch\.int64 on the cpu, not torch\.complex64"):
@@ -386,7 +387,7 @@ def test_complex_actions_are_refused(world_id: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.complex64, torch.float32])
 def test_one_group_with_actions_of_another_kind_is_refused_by_name(dtype: torch.dtype) -> None:
-    """Joined with the integers of the other group they became integers."""
+    """They are not converted to the integers of the other group."""
     env, td = begun(TEAM)
     td["drone", "action"] = td["drone", "action"].to(dtype)
     with pytest.raises(ShapeError, match=r"\('drone', 'action'\) must be torch.int64"):
@@ -394,7 +395,7 @@ def test_one_group_with_actions_of_another_kind_is_refused_by_name(dtype: torch.
 
 
 def test_an_instance_row_is_refused_by_name() -> None:
-    """The rows of a TensorDict each hold their instance; an `instance_row` was passed over."""
+    """Each row of a TensorDict holds its own instance, so an `instance_row` is refused."""
     env, td = begun(CVRP, num_loc=6)
     given = td.select("locs", "demand_units", "capacity", "n_nodes", "max_length")
     with pytest.raises(ShapeError, match="'instance_row'"):
@@ -402,7 +403,7 @@ def test_an_instance_row_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("size", [1.5, [1.5], "3", {}, object(), 2**70, [2**70], -1, True])
-def test_what_is_no_batch_size_is_refused(size: object) -> None:
+def test_invalid_batch_sizes_are_refused(size: object) -> None:
     """At the constructor and at a reset."""
     with pytest.raises(ConfigError, match="batch_size"):
         env_class(CVRP)(batch_size=size, num_loc=6)

@@ -147,9 +147,9 @@ def test_shares_that_are_no_whole_units_are_counted_in_millionths():
     td = env.reset(data)
     assert td["capacity"].tolist() == [[1_000_000], [7]]
     assert td["demand_units"].tolist() == [[0, 333_300, 500_000], [0, 3, 7]]
-    for wrong, told in ((torch.nan, "demand"), (-0.5, "demand"), (1.5, "over the capacity")):
+    for wrong, message in ((torch.nan, "demand"), (-0.5, "demand"), (1.5, "over the capacity")):
         data["demand"][1, 0] = wrong
-        with pytest.raises(BadInstance, match=f"row 1: .*{told}"):
+        with pytest.raises(BadInstance, match=f"row 1: .*{message}"):
             env.reset(data)
 
 
@@ -234,19 +234,19 @@ def test_tensors_handed_out_stay_as_they_were(stepping):
         stepped, td = env.step_and_maybe_reset(td)
         resets += int(stepped["next", "done"].sum())
         seen.append((stepped, checksums(stepped)))
-    assert all(checksums(stepped) == told for stepped, told in seen)
+    assert all(checksums(stepped) == kept for stepped, kept in seen)
 
 
 def test_given_instances_give_way_to_new_ones_in_partial_resets():
     """A row that played a given instance gets a drawn one with its next episode, in both steppings alike."""
-    told = []
+    results = []
     for stepping in STEPPINGS:
         env = CVRPEnv(batch_size=[2], num_loc=4, seed=5, stepping=stepping)
         td = env.reset(get_generator("cvrp", num_loc=4).generate(2, seed=99))
         td["_reset"] = torch.tensor([[False], [True]])
-        told.append(env.reset(td))
-    assert_same(*told)
-    assert told[0]["hidden", "stream"].tolist() == [[5, 0, 0], [5, 1, 1]]
+        results.append(env.reset(td))
+    assert_same(*results)
+    assert results[0]["hidden", "stream"].tolist() == [[5, 0, 0], [5, 1, 1]]
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
@@ -285,8 +285,9 @@ def test_a_law_that_refuses_changes_nothing_in_place():
         env.reset(td.select("locs"))
 
 
-def test_views_that_are_left_out_of_a_reset_are_made_anew_or_asked_for():
-    """A picture is drawn again in rows that go on; what only a step writes must be given, unless every row begins."""
+def test_missing_views_are_recomputed_or_required():
+    """A missing picture is drawn again in rows that go on; a view that only a step writes is required, unless every row
+    begins."""
     env = env_class("milkrun/Tracking-v0")(batch_size=[2], seed=1, size=16)
     td = env.reset()
     td["action"] = env.sample_actions(td)
@@ -312,7 +313,7 @@ def test_wrong_signals_are_refused():
 
 @pytest.mark.parametrize("stepping", STEPPINGS)
 def test_transformed_environments_reset_rows_that_ended(stepping):
-    """Behind transforms TorchRL tells only which rows ended: they begin new episodes, all keys different."""
+    """Behind transforms TorchRL passes only which rows ended: they begin new episodes, all keys different."""
     env = CVRPEnv(batch_size=[3], num_loc=4, seed=5, stepping=stepping)
     rolled = TransformedEnv(env, Compose(RewardSum(), StepCounter())).rollout(
         60, policy=random_policy(env), break_when_any_done=False

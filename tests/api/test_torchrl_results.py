@@ -86,7 +86,7 @@ def test_threads_that_hold_results_of_one_environment() -> None:
 
 
 @pytest.mark.parametrize("kind", ["memmap", "parameter"])
-def test_instances_of_other_classes_are_stepped_and_looked_at(kind: str) -> None:
+def test_instances_of_other_classes_are_stepped_and_checked(kind: str) -> None:
     """A data set on disk, or parameters: changes in place are found by the next step."""
     source = env_of().reset()
     if kind == "memmap":
@@ -105,7 +105,7 @@ def test_instances_of_other_classes_are_stepped_and_looked_at(kind: str) -> None
 
 
 def test_rows_that_do_not_move_keep_their_mask() -> None:
-    """A step makes the mask anew; after an illegal action, and on an ended row, it is the one before."""
+    """A step recomputes the mask; after an illegal action and on an ended row it stays the same."""
     env = env_of(3)
     td = env.reset()
     td.set("action", torch.tensor([1, 2, 3]))

@@ -82,10 +82,10 @@ def test_rows_are_those_of_the_world_with_every_option(name, options, stepping):
         td["action"] = env.sample_actions(td)
         world.step(td["action"].numpy())
         stepped, td = env.step_and_maybe_reset(td)
-        told = stepped["next"]
+        following = stepped["next"]
         assert not world.illegal.any()
         for field in (*names, "reward", "stream"):
-            mine = told.get(field, told["hidden"].get(field, None))
+            mine = following.get(field, following["hidden"].get(field, None))
             assert bits(mine.reshape(-1)) == getattr(world, field).tobytes(), field
         ended = world.terminated | world.truncated
         episodes += ended
@@ -149,7 +149,7 @@ def test_instances_of_a_generator_are_those_that_a_world_draws(problem):
     assert cls(gen, seed=7)._draws  # by the world's own kernel
 
 
-def test_a_generator_of_a_sister_is_asked():
+def test_a_generator_of_a_related_world_is_used():
     """WCVRP instances played by CWCVRP: the generator's laws and rows, not the world's own."""
     gen = get_generator("wcvrp", num_loc=6, fill_distribution="constant", fill_value=0.25)
     td = api.CWCVRPEnv(gen, batch_size=[3], seed=5).reset()

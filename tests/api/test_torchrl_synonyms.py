@@ -53,7 +53,7 @@ def test_the_names_of_each_world(name):
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 @pytest.mark.parametrize("name", SOME)
 def test_synonyms_share_memory(name, stepping):
-    """In resets, steps, partial resets and steps, continued states and what step_and_maybe_reset hands on."""
+    """In resets, steps, partial resets and steps, continued states and results of step_and_maybe_reset."""
     pairs = SYNONYMS[name]
     env = getattr(api, name)(num_loc=5, seed=1, batch_size=[3], stepping=stepping, max_steps=4)
     td = env.reset()
@@ -73,8 +73,8 @@ def test_synonyms_share_memory(name, stepping):
     assert_linked(env.reset(TensorDict({"_reset": torch.tensor([True, False, True])}, [3])), pairs)
 
 
-def test_instances_of_a_stranger_are_linked_too():
-    """Rows that somebody else's generator makes, in full and partial resets."""
+def test_instances_of_an_external_generator_are_linked_too():
+    """Rows of an external generator, in full and partial resets."""
     made = get_generator("cvrpp", num_loc=5)
     env = api.CVRPPEnv(lambda n: made.generate(n), num_loc=5, batch_size=[3], seed=1)
     td = env.reset()

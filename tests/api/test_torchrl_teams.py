@@ -1,6 +1,7 @@
-"""A team in TorchRL, held to what single agents are: rollouts, arrangements of rows, native steps, resets of some rows.
+"""A team in TorchRL meets the requirements of single agents: rollouts, arrangements of rows, native steps, resets of
+some rows.
 
-Keys of groups are nested, and the state that nobody sees is larger than in any routing world.
+Keys of groups are nested, and the hidden state is larger than in any routing world.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def test_a_partial_reset_touches_no_other_row(stepping):
 
 
 def test_keys_of_others_in_a_group_survive_a_partial_reset():
-    """What a policy remembers under a group is 0 in rows that begin anew and stays in the others, as at the root."""
+    """The memory of a policy under a group is 0 in rows that begin an episode and stays in the others, as at the
+    root."""
     env = team(3)
     td = drawn(env, env.reset())
     td["memory"], td["truck", "memory"] = torch.ones((3, 2)), torch.ones((3, 1, 2))

@@ -59,8 +59,11 @@ def test_both_steppings_give_the_same_bits(toy):
     ended = 0
     for _ in range(40):
         assert_same(a, b)
-        (done, a), (told, b) = apart.step_and_maybe_reset(acted(apart, a)), owned.step_and_maybe_reset(acted(owned, b))
-        assert_same(done, told)
+        (done, a), (done_owned, b) = (
+            apart.step_and_maybe_reset(acted(apart, a)),
+            owned.step_and_maybe_reset(acted(owned, b)),
+        )
+        assert_same(done, done_owned)
         ended += int(done["next", "done"].sum())
     assert ended > 5 or toy is Sorter
 
@@ -129,14 +132,14 @@ def test_images_follow_the_state_of_their_own_row():
     env = make(Lantern, batch=(4,))
     td = env.reset()
     for _ in range(12):
-        told = 10 * td["hidden", "lit"] + td["hidden", "goal"]
-        assert torch.equal(td["image"].float().mean((1, 2)), told.float())
+        expected = 10 * td["hidden", "lit"] + td["hidden", "goal"]
+        assert torch.equal(td["image"].float().mean((1, 2)), expected.float())
         td = env.step_and_maybe_reset(acted(env, td))[1]
     assert td["hidden", "stream"][:, 2].max() > 0
     assert env.step(acted(env, td[1:3]))["next", "image"].shape == (2, 8, 8)
 
 
-def test_instances_that_nobody_sees_can_be_given():
+def test_hidden_instances_can_be_given():
     """Lantern's goal stands under "hidden": reset(td) plays it again, also from the root of a TensorDict."""
     env = make(Lantern, batch=(4,))
     td = env.reset()

@@ -46,7 +46,7 @@ def test_views_are_the_memory_of_the_world():
     assert before[0].tolist() == [False, True, False, False, False, False]
 
 
-def test_instances_that_are_reallocated_are_viewed_anew():
+def test_reallocated_instances_get_new_views():
     """Given instances may be shared by rows; a later full reset draws one for each row."""
     env = env_of("milkrun/TSP-v0", False, num_loc=4)
     given = milkrun.make("milkrun/TSP-v0", 3, api="torchrl", seed=9, num_loc=4).reset()

@@ -37,7 +37,7 @@ def test_an_int_seed_is_offset_by_the_worker_not_by_its_place():
 
 
 @pytest.mark.parametrize("shared_memory", [True, False])
-def test_the_raw_pool_leaves_an_end_to_its_caller(shared_memory):
+def test_the_raw_pool_does_not_reset_after_an_end(shared_memory):
     """Rewards 1, 2, 5 with the end on the third; results keep the order of ids and stand for that moment only."""
     with Workers([envs.Script, partial(envs.Script, "truncated")], "fork", shared_memory) as pool:
         first, infos = pool.reset()
@@ -74,8 +74,8 @@ def test_aligned_turns_are_1_2_5_0(start_method):
     assert turns[2][3].tolist() == [False, True, False]
 
 
-def test_each_environment_has_its_own_beat():
-    """One that was stepped twice more ends two turns earlier; the reset turn tells it a reset and no action."""
+def test_each_environment_ends_at_its_own_turn():
+    """An environment stepped twice more ends two turns earlier; the reset turn sends it a reset and no action."""
     with Aligned(Workers([envs.Script] * 2, "fork")) as pool:
         pool.reset()
         pool.step([0], ids=[1])
@@ -106,7 +106,7 @@ def test_an_explicit_reset_clears_what_was_due():
 @pytest.mark.truth
 @pytest.mark.parametrize("maker", [envs.cart_pole, envs.pendulum])
 def test_aligned_equals_gymnasiums_sync_vector_env(maker):
-    """CartPole-v1 and Pendulum-v1 beside SyncVectorEnv(NEXT_STEP), 1000 steps to the bit; both see ends on the way."""
+    """CartPole-v1 and Pendulum-v1 equal SyncVectorEnv(NEXT_STEP) to the bit for 1000 steps with ends in both."""
     theirs = SyncVectorEnv([maker] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
     theirs.action_space.seed(5)
     ended = 0
@@ -164,7 +164,7 @@ def test_every_kind_of_array_space_is_stacked(shared_memory):
 
 
 def test_other_spaces_come_as_a_list():
-    """Text, an environment that says nothing of its space, and spaces that differ from worker to worker."""
+    """Text, an environment without a declared space, and spaces that differ from worker to worker."""
     with Workers([envs.Words] * 2, "fork") as pool:
         assert pool.reset()[0] == ["start", "start"]
         assert pool.step([0, 1])[0] == ["did 0", "did 1"]
@@ -255,7 +255,7 @@ def test_an_environment_is_made_once_in_its_worker_and_closed_there(tmp_path):
     assert sorted(log.read_text().splitlines()) == sorted(f"{word} {p}" for word in ("made", "closed") for p in pids)
 
 
-def test_what_cannot_be_is_refused_and_the_pool_goes_on():
+def test_invalid_calls_are_refused_and_the_pool_goes_on():
     """Wrong counts, ids, seeds and options are errors of the parent: no worker gets a command."""
     with Workers([envs.Script, partial(envs.Classic, {}), envs.Unseeded], "fork") as pool:
         with pytest.raises(ResetNeeded, match="worker 0, 2"):
@@ -277,8 +277,9 @@ def test_what_cannot_be_is_refused_and_the_pool_goes_on():
         assert [len(log) for log in pool.call("log", ids=[0])] == [1]
 
 
-def test_a_pool_that_cannot_be_is_refused():
-    """No functions, something else than a function, one that cannot travel, a start method or timeout there is not."""
+def test_an_invalid_pool_is_refused():
+    """No functions, another value than a function, one that cannot be pickled, an unknown start method, an invalid
+    timeout."""
     with pytest.raises(ConfigError, match="at least one"):
         Workers([])
     with pytest.raises(ConfigError, match=r"env_fns\[1\] is Script"):

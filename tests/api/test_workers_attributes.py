@@ -1,4 +1,4 @@
-"""What is asked between turns, in Stable-Baselines3's and tianshou's words: masks, attributes, how errors call it."""
+"""Calls between turns under the names of Stable-Baselines3 and tianshou: masks, attributes, names in error messages."""
 
 import copy
 import pickle
@@ -17,12 +17,12 @@ from milkrun.api.tianshou import SubprocVecEnv_TS
 from milkrun.core.errors import Closed, ConfigError, ResetNeeded, WorkerError
 from tests.api import worker_envs as envs
 
-told_in_infos = partial(envs.Masked, "info")
+masks_in_infos = partial(envs.Masked, "info")
 
 
 @pytest.fixture
 def pool_of():
-    """Makes them of SB3's class and closes them afterwards."""
+    """Makes pools of SB3's class and closes them afterwards."""
     made = []
 
     def make(env_fns, **options):
@@ -40,7 +40,7 @@ def resets_of(env):
 
 @pytest.mark.parametrize("change", ["set_attr", "env_method", "call"])
 def test_masks_are_those_after_the_change(pool_of, change):
-    """A reset allows 1 and 2, t = 1 only 1: set between turns, in worker 1 alone, it is what the learner is told."""
+    """A reset allows 1 and 2, t = 1 only 1: t is set in worker 1 between turns, and the masks returned follow it."""
     env = pool_of([partial(envs.Masked, "method")] * 2)
     env.reset()
     assert get_action_masks(env).tolist() == [[False, True, True]] * 2
@@ -53,18 +53,18 @@ def test_masks_are_those_after_the_change(pool_of, change):
     assert get_action_masks(env).tolist() == [[False, True, True], [False, True, False]]
 
 
-def test_masks_in_infos_outlast_a_question(pool_of):
-    """There is nobody to ask: the last info's stand."""
-    env = pool_of([told_in_infos])
+def test_masks_in_infos_stay_after_a_change(pool_of):
+    """No method can be called, so the masks of the last info stay in force."""
+    env = pool_of([masks_in_infos])
     env.reset()
     env.set_attr("t", 1)
     assert is_masking_supported(env) and get_action_masks(env).tolist() == [[False, True, True]]
 
 
-def test_a_fresh_pool_knows_of_masks_in_infos(pool_of):
-    """One reset with the seeds and options that were set, which is then the one that is asked for: also a Monitor that
-    allows no early resets is content."""
-    env = pool_of([lambda: Monitor(told_in_infos(), allow_early_resets=False)] * 2)
+def test_a_fresh_pool_finds_masks_in_infos(pool_of):
+    """The query makes one reset, with the seeds and options that were set, and the next reset() returns its result. A
+    Monitor that allows no early resets accepts this."""
+    env = pool_of([lambda: Monitor(masks_in_infos(), allow_early_resets=False)] * 2)
     env.seed(5)
     env.set_options({"level": 2})
     assert is_masking_supported(env) and is_masking_supported(env)
@@ -77,9 +77,9 @@ def test_a_fresh_pool_knows_of_masks_in_infos(pool_of):
 
 
 @pytest.mark.parametrize("change", ["seed", "set_options", "set_attr", "env_method"])
-def test_what_is_set_after_the_question_counts(pool_of, change):
-    """The reset that answered it is made again, with the seeds of before and whatever came after."""
-    env = pool_of([told_in_infos])
+def test_settings_after_the_query_take_effect(pool_of, change):
+    """The reset that the query made is repeated, with the earlier seeds and all later settings."""
+    env = pool_of([masks_in_infos])
     env.seed(5)
     assert is_masking_supported(env)
     act = {"seed": (6,), "set_options": ({"level": 1},), "set_attr": ("end", "never"), "env_method": ("add", 1)}
@@ -94,16 +94,16 @@ def test_what_is_set_after_the_question_counts(pool_of, change):
 
 
 def test_a_closed_pool_begins_no_episode(pool_of):
-    """Not even the one that was begun before it was closed."""
-    env = pool_of([told_in_infos])
+    """Not even the one that was begun before the close."""
+    env = pool_of([masks_in_infos])
     assert is_masking_supported(env)
     env.close()
     with pytest.raises(Closed):
         env.reset()
 
 
-def test_only_the_question_for_masks_begins_an_episode(pool_of):
-    """Not that for another attribute, nor where a method tells masks, nor in the middle of an episode."""
+def test_only_a_query_for_masks_begins_an_episode(pool_of):
+    """A query for another attribute begins none, nor one where a method gives masks, nor one in mid-episode."""
     env = pool_of([partial(envs.Masked, "method")])
     assert not env.has_attr("windmill") and is_masking_supported(env)
     assert resets_of(env) == []
@@ -117,7 +117,7 @@ def test_only_the_question_for_masks_begins_an_episode(pool_of):
 
 def test_evaluate_policy_of_sb3_contrib_takes_a_fresh_pool(pool_of):
     """Episodes of 1 + 2 + 5, with masks that come in infos alone."""
-    env = pool_of([lambda: Monitor(told_in_infos())] * 2)
+    env = pool_of([lambda: Monitor(masks_in_infos())] * 2)
     model = MaskablePPO("MlpPolicy", env, n_steps=4, batch_size=4, device="cpu")
     returns, _ = evaluate_policy(model, env, n_eval_episodes=4, return_episode_rewards=True)
     assert returns == [8.0] * 4
@@ -137,17 +137,17 @@ def fixed_masks():
     return env
 
 
-def test_errors_name_what_was_asked_for(pool_of):
-    """The method or attribute, not the function that went to the worker."""
-    for ask, told in [
+def test_errors_name_the_requested_attribute(pool_of):
+    """The error names the method or attribute, not the function that was sent to the worker."""
+    for request, command in [
         (lambda env: env.env_method("add", "word"), "env_method add"),
         (lambda env: env.get_attr("lock"), "get_attr lock"),
         (lambda env: env.set_attr("sealed", 1), "set_attr sealed"),
     ]:
         env = pool_of([Difficult])
-        with pytest.raises(WorkerError, match=rf"while answering '{told}'") as caught:
-            ask(env)
-        assert caught.value.command == told
+        with pytest.raises(WorkerError, match=rf"while answering '{command}'") as caught:
+            request(env)
+        assert caught.value.command == command
     venv = SubprocVecEnv_TS([Difficult], context="fork")
     with pytest.raises(WorkerError, match=r"while answering 'get_env_attr lock'"):
         venv.get_env_attr("lock")
@@ -163,8 +163,8 @@ class Difficult(envs.Script):
         self.lock = threading.Lock()
 
 
-def test_tianshou_is_told_none_of_what_is_not_there():
-    """As by its own SubprocVectorEnv; the pool goes on, also where a classic environment has no metadata."""
+def test_missing_attributes_are_none_for_tianshou():
+    """As in its own SubprocVectorEnv; the pool goes on, also where a classic environment has no metadata."""
     venv = SubprocVecEnv_TS([partial(envs.Classic, {}), envs.Script], context="fork")
     assert venv.get_env_attr("nope") == [None, None]
     assert venv.get_env_attr("seeds") == [[], None]
@@ -190,7 +190,7 @@ def test_a_worker_of_tianshou_does_not_load_it():
 
 @pytest.mark.parametrize("make", [partial(Async_SubprocVecEnv, start_method="fork"), SubprocVecEnv_TS])
 def test_one_function_and_copies_are_refused(make):
-    """By either library's class, in the pool's words."""
+    """By the classes of both libraries, with the message of the pool."""
     with pytest.raises(ConfigError, match="env_fns is a function: must be a list of functions"):
         make(lambda: envs.Script())
     env = make([envs.Script])

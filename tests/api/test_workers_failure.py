@@ -109,7 +109,7 @@ def test_the_error_keeps_its_parts_through_a_pickle():
     assert isinstance(late, TimeoutError)
 
 
-def test_what_cannot_travel_back_is_an_error_of_that_worker():
+def test_a_result_that_cannot_be_pickled_is_an_error_of_that_worker():
     """An info with a lock in it cannot be pickled; the parent does not wait for it."""
     pool = Workers([envs.Trouble] * 2, "fork")
     pool.reset()

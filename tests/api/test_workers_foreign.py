@@ -1,4 +1,4 @@
-"""Environments and callers that a pool does not expect: what can be read is read, the rest is a sentence."""
+"""Unexpected environments and callers of a pool: readable values are accepted, others raise a clear error."""
 
 import copy
 import os
@@ -28,7 +28,7 @@ class Shows(envs.Script):
 
 @pytest.mark.parametrize("shared_memory", [True, False])
 @pytest.mark.parametrize(
-    ("dtype", "seen", "told"),
+    ("dtype", "seen", "message"),
     [
         (np.int32, np.array([1, 2**31 + 5]), r"int32, int64 in 1\.\.2147483653"),
         (np.int8, np.array([300, 0]), r"int8, int64 in 0\.\.300"),
@@ -38,10 +38,11 @@ class Shows(envs.Script):
         (np.int32, np.array([1.5]), "int32, float64"),
     ],
 )
-def test_integers_that_do_not_fit_are_refused(shared_memory, dtype, seen, told):
-    """2**31 + 5 in an int32 would be -2147483643, 300 in an int8 44: the range is told, whichever way it travels."""
+def test_integers_that_do_not_fit_are_refused(shared_memory, dtype, seen, message):
+    """2**31 + 5 in an int32 would be -2147483643, 300 in an int8 44: the range is named, with and without shared
+    memory."""
     pool = Workers([partial(Shows, dtype, seen)], "fork", shared_memory)
-    with pytest.raises(WorkerError, match=rf"ShapeError: .* dtype {told}.* does not fit"):
+    with pytest.raises(WorkerError, match=rf"ShapeError: .* dtype {message}.* does not fit"):
         pool.reset()
 
 
@@ -56,7 +57,7 @@ def test_integers_that_do_not_fit_are_refused(shared_memory, dtype, seen, told):
         (np.int16, np.zeros((0, 2), np.int64), []),
     ],
 )
-def test_what_fits_is_taken_whatever_its_dtype(shared_memory, dtype, seen, expected):
+def test_values_that_fit_are_accepted_in_any_dtype(shared_memory, dtype, seen, expected):
     """A list of small integers in a Box of bytes, both ends of an int8, and floats that round."""
     with Workers([partial(Shows, dtype, seen)], "fork", shared_memory) as pool:
         obs, _ = pool.reset()
@@ -64,17 +65,17 @@ def test_what_fits_is_taken_whatever_its_dtype(shared_memory, dtype, seen, expec
 
 
 class Allows(envs.Script):
-    """Its mask is what it was given: of a method, an attribute or the info."""
+    """Its mask is given, as a method, an attribute or in the info."""
 
     def __init__(self, by, mask):
         super().__init__()
         self.by, self.mask = by, mask
-        self.asked = 0
+        self.mask_calls = 0
         if by != "info":
-            self.action_masks = mask if by == "attribute" else self._tell
+            self.action_masks = mask if by == "attribute" else self._action_masks
 
-    def _tell(self):
-        self.asked += 1
+    def _action_masks(self):
+        self.mask_calls += 1
         return self.mask
 
     def reset(self, *, seed=None, options=None):
@@ -96,7 +97,7 @@ RAGGED = [[False, True], [False, False, False]]
     ],
 )
 def test_masks_of_every_form_are_read(by, mask, expected):
-    """An attribute is one too; parts of different lengths lie behind one another, each with something allowed."""
+    """Attributes are read too; parts of different lengths are concatenated, each with something allowed."""
     with Workers([partial(Allows, by, mask)], "fork") as pool:
         pool.reset()
         assert pool.masks[0].dtype == bool
@@ -104,15 +105,15 @@ def test_masks_of_every_form_are_read(by, mask, expected):
 
 
 @pytest.mark.parametrize("mask", [True, [], [True, [True, False]], "yes"])
-def test_what_is_no_mask_is_told(mask):
-    """One bool, nothing, a bool beside a list, a word."""
+def test_invalid_masks_are_refused(mask):
+    """One bool, nothing, a bool next to a list, a word."""
     pool = Workers([partial(Allows, "info", mask)], "fork")
     with pytest.raises(WorkerError, match=r"ShapeError: the action mask is .*: must be an array with an entry"):
         pool.reset()
 
 
-def test_masks_are_asked_for_anew_after_a_call():
-    """What a call changed is seen before the next turn, of the workers called; masks of infos stand until then."""
+def test_masks_are_requested_again_after_a_call():
+    """A change by a call is seen before the next turn, for the workers called; masks of infos stay until then."""
     first, changed = [False, True, True], [True, False, False]
     with Workers([partial(Allows, by, first) for by in ("method", "method", "info")], "fork") as pool:
         pool.reset()
@@ -120,13 +121,13 @@ def test_masks_are_asked_for_anew_after_a_call():
         assert [mask.tolist() for mask in pool.masks] == [first, changed, first]
         pool.call("__setattr__", "mask", first, ids=1)
         pool.send([0, 0, 0])
-        assert pool.masks[1].tolist() == changed  # nobody can be asked now
+        assert pool.masks[1].tolist() == changed  # no worker can be called now
         pool.receive()
         assert pool.masks[1].tolist() == first
 
 
-def test_masks_are_asked_for_no_oftener_than_needed():
-    """With the reset, once after a call however often they are read, and with the step, after which nobody is asked."""
+def test_masks_are_requested_no_more_often_than_needed():
+    """At the reset, once after a call however often they are read, and at the step; then no further request is made."""
     with Workers([partial(Allows, "method", [False, True, True])], "fork") as pool:
         pool.reset()
         pool.call("t")
@@ -134,7 +135,7 @@ def test_masks_are_asked_for_no_oftener_than_needed():
         pool.call("t")
         pool.step([0])
         assert pool.masks[0].tolist() == [False, True, True]
-        assert pool.call("asked") == [3]
+        assert pool.call("mask_calls") == [3]
 
 
 class Around:
@@ -162,7 +163,8 @@ def test_attributes_behind_a_classic_wrapper_are_found(inner):
 
 
 def test_an_attribute_that_is_not_there_leaves_the_pool_alive():
-    """The worker is named; the others were asked too, and all go on. What raises while it answers ends the pool."""
+    """The error names the worker; the others were called too, and all go on. An exception while answering ends the
+    pool."""
     pool = Workers([envs.Script, envs.Unseeded], "fork")
     with pytest.raises(AttributeError, match="worker 1: the environment has no 'episode'"):
         pool.call("episode")
@@ -176,7 +178,7 @@ def test_an_attribute_that_is_not_there_leaves_the_pool_alive():
 
 
 @pytest.mark.parametrize("result", [(np.zeros(2), 1.0, False), (np.zeros(2), 1.0, {}), None, (0, 0, 0, 0, 0, 0)])
-def test_a_step_of_another_length_is_told_what_it_must_return(result):
+def test_a_step_result_of_another_length_is_refused(result):
     """Three results, none, or six of one agent."""
     pool = Aligned(Workers([envs.Script, partial(Steps, result)], "fork"))
     pool.reset()
@@ -197,7 +199,7 @@ class Steps(envs.Script):
 
 @pytest.mark.parametrize("act", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_a_pool_is_neither_copied_nor_pickled(act):
-    """The sentence says what to do, and the pool goes on."""
+    """The error says what to do, and the pool goes on."""
     with Workers([envs.Script], "fork") as pool:
         with pytest.raises(ConfigError, match="a pool of processes cannot be copied or pickled: make another"):
             act(pool)
@@ -206,8 +208,8 @@ def test_a_pool_is_neither_copied_nor_pickled(act):
         pool.reset()
 
 
-def test_one_function_or_action_where_a_list_belongs():
-    """Neither is a list of one; nobody is told anything."""
+def test_one_function_or_action_is_no_list():
+    """Neither is a list of one; no worker gets a command."""
     with pytest.raises(ConfigError, match="env_fns is a function: must be a list of functions"):
         Workers(lambda: envs.Script())
     with Workers([envs.Script], "fork") as pool:
@@ -218,10 +220,12 @@ def test_one_function_or_action_where_a_list_belongs():
         assert len(pool.call("log")[0]) == 1
 
 
-@pytest.mark.parametrize(("made", "told"), [(None, "None"), (7, "a int"), (object(), "a object")])
-def test_a_function_that_makes_no_environment_is_named(made, told):
-    """What it returned, and what that lacks."""
-    with pytest.raises(WorkerError, match=rf"ConfigError: env_fns\[1\] returned {told}, which has no reset and step"):
+@pytest.mark.parametrize(("made", "message"), [(None, "None"), (7, "a int"), (object(), "a object")])
+def test_a_function_that_makes_no_environment_is_named(made, message):
+    """The error names the returned value and what it lacks."""
+    with pytest.raises(
+        WorkerError, match=rf"ConfigError: env_fns\[1\] returned {message}, which has no reset and step"
+    ):
         Workers([envs.Script, lambda: made], "fork")
 
 
@@ -233,7 +237,7 @@ class Sticks(envs.Script):
 
 
 def test_an_environment_that_cannot_be_closed_says_so_in_one_line(capfd):
-    """No traceback, and close() of the pool is what it always is."""
+    """There is no traceback, and close() of the pool works as usual."""
     pool = Workers([Sticks, envs.Script], "fork")
     pids = pool.pids
     pool.close()
@@ -242,7 +246,7 @@ def test_an_environment_that_cannot_be_closed_says_so_in_one_line(capfd):
 
 @pytest.mark.parametrize(("code", "is_advised"), [(1, True), (7, False)])
 def test_the_guard_is_advised_only_where_it_may_be_missing(code, is_advised):
-    """A script that raised ends with 1; another code is no script's."""
+    """A script that raised ends with 1; another code is not a script's."""
     with pytest.raises(WorkerError, match=f"exit code {code} while answering 'start'") as caught:
         Workers([partial(leave, code)], "fork")
     assert ("; perhaps the script" in str(caught.value)) is ("__main__" in str(caught.value)) is is_advised

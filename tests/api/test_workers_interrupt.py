@@ -1,4 +1,4 @@
-"""Ctrl-C during a call of a pool: no process is left, no later result is shifted, and the pool asks for a reset."""
+"""Ctrl-C during a call of a pool: no process is left, no later result is shifted, and the pool requires a reset."""
 
 import os
 import signal
@@ -50,9 +50,9 @@ def rewards(result):
 
 @pytest.mark.parametrize("name", POOLS)
 @EVERY
-def test_an_interrupted_step_counts_or_asks_for_a_reset(name, every, interrupts):
-    """After the reset a step pays 1, the next one 2. One of them meets Ctrl-C at a line of its own: the step that
-    follows pays what comes next, of both environments, or raises ResetNeeded; after a reset a step pays 1 again."""
+def test_an_interrupted_step_counts_or_requires_a_reset(name, every, interrupts):
+    """After the reset a step pays 1, the next one 2. Ctrl-C interrupts one of them at a chosen line. The following step
+    pays the next reward in both environments, or raises ResetNeeded; after a reset a step pays 1 again."""
     env, line, came, needed = POOLS[name](), 1, True, 0
     while came:
         env.reset()
@@ -95,8 +95,8 @@ class Interrupts(envs.Script):
         return super().step(action)
 
 
-def test_what_the_pool_says_after_an_interrupt(interrupts):
-    """The workers are named, a question is still answered, and so is a step of a worker that was not concerned."""
+def test_only_interrupted_workers_require_a_reset(interrupts):
+    """The error names the workers; calls still succeed, and so does a step of another worker."""
     with Workers([Interrupts] * 3, "fork") as pool:
         pool.reset()
         with pytest.raises(KeyboardInterrupt):
@@ -165,7 +165,7 @@ def vrp_step(env):
     return env.step(np.zeros((2, 3), int))
 
 
-def test_teams_on_one_world_ask_for_a_reset(interrupts):
+def test_teams_on_one_world_require_a_reset(interrupts):
     """VRPDummyVecEnv where an episode ends in the step, at every fifth line: a whole step, or ResetNeeded."""
     env, line, came, needed = VRPDummyVecEnv([partial(VRPEnv, Namespace(seed=5, episode_length=3))] * 2), 1, True, 0
     while came:
@@ -182,8 +182,8 @@ def test_teams_on_one_world_ask_for_a_reset(interrupts):
     assert needed > 0
 
 
-def test_teams_that_share_no_world_ask_for_a_reset():
-    """Two that have begun already, of which one has moved when the other is interrupted: no half step is continued."""
+def test_teams_without_a_shared_world_require_a_reset():
+    """Both have begun, and one of them has moved when the other is interrupted: no half step is continued."""
 
     def begun():
         env = VRPEnv(Namespace(seed=5))

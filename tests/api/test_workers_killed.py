@@ -49,7 +49,7 @@ def held_anywhere(inodes):
     """Processes of the system that still map one of these files or have it open."""
     holders = []
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # gone by now, or somebody else's
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # gone by now, or of another user
             if (files_mapped(process) | files_open(process)) & inodes:
                 holders.append(int(process.name))
     return holders

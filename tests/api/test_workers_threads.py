@@ -1,4 +1,4 @@
-"""Threads of the caller's own at one pool: one at a time, and a second one hears so."""
+"""Threads of the caller at one pool: one at a time; a second one gets an error."""
 
 import threading
 import time
@@ -12,7 +12,7 @@ from tests.api import worker_envs as envs
 
 
 class Waits(envs.Script):
-    """Its step tells by a file that it has begun, and lasts until that is gone."""
+    """Its step creates a file when it begins, and lasts until the file is deleted."""
 
     def __init__(self, path):
         super().__init__()
@@ -44,7 +44,7 @@ def test_a_second_thread_is_refused_and_the_first_goes_on(tmp_path):
 
 
 def test_another_thread_may_receive_what_was_sent():
-    """One thread at a time is not one thread for life."""
+    """One thread at a time need not always be the same thread."""
     results = []
     with Workers([envs.Script], "fork") as pool:
         pool.reset()
@@ -56,7 +56,7 @@ def test_another_thread_may_receive_what_was_sent():
 
 
 def test_a_pool_that_another_thread_closes_is_closed(tmp_path):
-    """A watchdog that closes it in the middle of a step: Closed, not the words of a pipe."""
+    """A watchdog closes it in the middle of a step: the step raises Closed, not an error of the pipe."""
     path = tmp_path / "inside"
     pool = Workers([partial(Waits, path), envs.Script], "fork")
     pool.reset()

@@ -30,7 +30,7 @@ SHORT = {"milkrun/TSPKopt-v0": {"max_steps": 8}, "milkrun/SDWCVRP-v0": {"horizon
 
 
 def small(id: str) -> dict[str, Any]:
-    """Options for six places beside a depot, and what is small where there are no places to visit."""
+    """Options for six places and a depot, and for small instances of worlds without places to visit."""
     return {"num_nodes": 7} if id == "milkrun/TSPD-v0" else SMALL.get(id, {"num_loc": 6})
 
 
@@ -67,7 +67,7 @@ def started(env: Any, steps: int, batch: Any = None) -> TensorDictBase:
 
 
 def global_states() -> tuple[Any, ...]:
-    """The states of the generators that nobody here may touch: torch's, numpy's, Python's."""
+    """The states of the generators that no test may change: torch's, numpy's, Python's."""
     name, keys, *place = np.random.get_state()
     return torch.get_rng_state().tolist(), name, keys.tolist(), place, random.getstate()
 

@@ -139,13 +139,13 @@ class Masked(Script):
 
     def reset(self, *, seed=None, options=None):
         obs, info = super().reset(seed=seed, options=options)
-        return obs, self._told(info)
+        return obs, self._with_mask(info)
 
     def step(self, action):
         *most, info = super().step(action)
-        return *most, self._told(info)
+        return *most, self._with_mask(info)
 
-    def _told(self, info):
+    def _with_mask(self, info):
         return {**info, "action_mask": self._mask().astype(np.int8)} if self.by == "info" else info
 
     def _mask(self):

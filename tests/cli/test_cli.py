@@ -29,11 +29,11 @@ def more_worlds(monkeypatch):
 
 
 def cells(output, start):
-    """The words of the table row that begins so."""
+    """The words of the table row with this beginning."""
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 
-def test_list_is_a_line_a_world_that_says_which_problem_it_is(call):
+def test_list_has_a_line_for_each_world_with_its_problem(call):
     """The default CVRP has 20 customers and a depot: 21 actions. No table has more lines than worlds and its head."""
     code, out, err = call("list")
     assert (code, err) == (0, "")
@@ -77,7 +77,7 @@ def test_a_short_id_is_noted_in_one_line(call):
     assert err == "note: 'tsp' names no version: milkrun/TSP-v0 is used\n"
 
 
-def test_run_writes_what_evaluate_says(call, tmp_path):
+def test_run_writes_the_results_of_evaluate(call, tmp_path):
     """Each number of the JSON equals a fresh evaluation with the same seed, bit for bit."""
     code, out, err = call(
         "run",
@@ -248,7 +248,7 @@ def test_values_of_set_are_read_as_numbers_and_words():
 
 
 def test_check_prints_findings_and_exits_with_1(call, monkeypatch):
-    """Each finding is a line; the world asked for is the one checked."""
+    """Each finding is a line; the world named is the one checked."""
     seen = []
 
     def check_world(world):
@@ -284,7 +284,7 @@ def test_bench_prints_a_speed_for_each_batch_size(call):
 
 
 def test_bench_leaves_out_what_needs_too_much_memory(call, more_worlds):
-    """512 x 512 pixels a row: 8,192 rows are above 1 GB and left out, 1,024 are not; all are looked at."""
+    """512 x 512 pixels a row: 8,192 rows are above 1 GB and left out, 1,024 are not; all are painted."""
     lantern = "tests/Lantern-v0"
     milkrun.register(lantern, Lantern, gymnasium=False)
     code, out, _ = call("bench", lantern, "--seconds", 0, "--set", "side=512", "--set", "max_steps=2")
@@ -295,8 +295,8 @@ def test_bench_leaves_out_what_needs_too_much_memory(call, more_worlds):
     assert lines[3] == [lantern, "8,192", "left", "out:", "2.1", "GB"]
 
 
-def test_speed_looks_after_each_step_where_that_is_what_agents_see():
-    """A picture on demand is painted once a step of a row; a view beside other fields is not."""
+def test_bench_paints_the_picture_after_each_step_if_agents_see_it():
+    """A picture on demand is painted once a step of a row; an additional view is not."""
     world = Lantern(3, LanternConfig(max_steps=2, longest=900), seed=1, autoreset="disabled")
     speed(world, random_policy(0), 0)
     assert world.looks.tolist() == [1, 1, 1]  # a rollout of which 0 seconds leave one step
@@ -313,7 +313,7 @@ COUNTED = Details(
 
 
 def test_run_shows_the_details_that_a_class_names(call, more_worlds, tmp_path, monkeypatch):
-    """A world of anybody's: nothing beside returns and picture, until its class names more; no command knows it."""
+    """Any world has returns and a picture only, until its class names more details; no command depends on the world."""
     lantern = "tests/Lantern-v0"
     milkrun.register(lantern, Lantern, gymnasium=False)
     monkeypatch.setattr(Lantern, "figures", lambda world, ended: {"lamps": ended["objective"]})
@@ -330,7 +330,7 @@ def test_run_shows_the_details_that_a_class_names(call, more_worlds, tmp_path, m
         details_of(Lantern)
 
 
-def test_demo_plays_every_world_and_says_where_to_look(call, tmp_path):
+def test_demo_plays_every_world_and_prints_its_folder(call, tmp_path):
     """One row a world whose returns are those of `evaluate`; a picture for each policy; all in summary.json."""
     code, out, _ = call("demo", "--out", tmp_path, "--num-envs", 20, "--seed", 2)
     assert code == 0

@@ -159,7 +159,7 @@ def test_what_the_cup_carries_is_shown_whole():
 
 
 def test_a_legend_of_many_types_takes_several_lines():
-    """All eleven types of the catalogue do not fit beside each other: nothing is cut off."""
+    """All eleven types of the catalogue do not fit side by side: nothing is cut off."""
     types = tuple(CATALOGUE)[:11]  # without types that other tests have registered
     world = Clutter(1, Clutter.Config(box_objects=types, num_objects_per_type=1, bank_size=1))
     world.reset(seed=0)

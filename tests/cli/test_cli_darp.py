@@ -44,7 +44,7 @@ def file(tmp_path):
 
 
 def row(output, start):
-    """The words of the line that begins so."""
+    """The words of the line with this beginning."""
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 
@@ -86,8 +86,8 @@ def test_solve_of_one_request(call, file, tmp_path, options, method):
     )
 
 
-def test_solve_says_who_is_left_out(call, file, tmp_path):
-    """Two riders at one time at both ends of the town and one car: one is served, and the gap says what it is worth."""
+def test_solve_names_the_requests_left_out(call, file, tmp_path):
+    """Two riders at one time at both ends of the town and one car: one is served, and the output says so."""
     text = """1 2 60 1 30
 0 0 0 0 0 0 60
 1 10 0 0 1 10 12
@@ -103,7 +103,7 @@ def test_solve_says_who_is_left_out(call, file, tmp_path):
 
 
 def test_solve_says_what_is_wrong_in_one_line(call, file, tmp_path):
-    """A method of other files, one that is none, too many requests for all plans, a line that does not parse."""
+    """A method of other files, an unknown one, too many requests for all plans, a line that does not parse."""
     three = file("three.txt", THREE)
     for method, message in (
         ("savings", "is not for DARP; DARP has insertion, improve, ortools, exact"),

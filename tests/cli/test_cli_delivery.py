@@ -52,7 +52,7 @@ def file(tmp_path):
 
 
 def row(output, start):
-    """The words of the line that begins so, without these."""
+    """The words of the line with this beginning, without these."""
     line = next(line.strip() for line in output.splitlines() if line.strip().startswith(start))
     return line.removeprefix(start).split()
 
@@ -95,7 +95,7 @@ def test_run_of_truck_and_drones_writes_chart_log_and_film(call, tmp_path):
         assert f"{tmp_path / name}  " in out
 
 
-def test_run_tells_the_mean_figures_of_all_episodes(call, tmp_path):
+def test_run_prints_the_mean_figures_of_all_episodes(call, tmp_path):
     """20 episodes in 8 rows: two of each row, a third of the first four; the figures of each as it ended."""
     code, out, _ = call("run", "TruckDrone-v0", "--num-envs", 8, "--episodes", 20, "--out", tmp_path)
     assert code == 0
@@ -163,7 +163,7 @@ def test_solve_by_other_methods(call, file, tmp_path, method, makespan, operatio
 
 
 def test_beyond_12_nodes_the_tour_is_split(call, file, tmp_path):
-    """13 nodes on a line: `partition` without being asked, `exact` not even then."""
+    """13 nodes on a line: `partition` by default, and `exact` is refused."""
     places = "".join(f"{10 * k} 0 loc{k}\n" for k in range(13))
     line = file("line.txt", f"1 \n1 \n13\n{places}")
     code, out, _ = call("solve", line, "--out", tmp_path)
@@ -200,7 +200,7 @@ def test_solve_says_what_is_wrong_with_a_file(call, file, tmp_path, name, text, 
     ],
 )
 def test_solve_says_which_methods_there_are(call, file, tmp_path, method, message):
-    """A method of other files, and one that is none."""
+    """A method of other files, and an unknown one."""
     code, _, err = call("solve", file("triangle.txt", TRIANGLE), "--method", method, "--out", tmp_path)
     assert code == 2 and message in err and err.count("\n") == 1
 
@@ -218,7 +218,7 @@ def test_solve_says_which_methods_there_are(call, file, tmp_path, method, messag
         ("", False),
     ],
 )
-def test_tsp_d_files_are_told_from_others(file, text, ours):
+def test_tsp_d_files_are_distinguished_from_others(file, text, ours):
     """They begin with a comment, a directive or one number; Cordeau's with five, Solomon's and TSPLIB's with words."""
     assert is_tspd_file(file("any", text)) is ours
     assert is_tspd_file(Path("no such file")) is False
@@ -255,7 +255,7 @@ def test_an_option_of_two_numbers_is_set_with_a_comma():
 
 
 @pytest.mark.parametrize("strange", ["\n", "/* ", " "])
-def test_what_kind_a_file_is_takes_no_quadratic_time(tmp_path, strange):
+def test_detecting_the_kind_of_a_file_takes_no_quadratic_time(tmp_path, strange):
     """Line ends, comments that never close or blanks behind a number: hours, if each were tried against all others."""
     file = tmp_path / "strange.txt"
     file.write_text("1\n" + strange * 500_000)

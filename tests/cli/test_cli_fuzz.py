@@ -85,7 +85,7 @@ def some_line(rng, folder):
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.long)])
-def test_a_wrong_line_is_told_in_a_sentence(call, tmp_path, monkeypatch, count):
+def test_a_wrong_line_is_reported_in_a_sentence(call, tmp_path, monkeypatch, count):
     """Exit codes 0, 1 and 2; one line that begins with "error: " if it is not 0; demo and bench never get to work."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("milkrun.cli.demo.play_in_processes", _no_work)
@@ -109,7 +109,7 @@ def test_a_wrong_line_is_told_in_a_sentence(call, tmp_path, monkeypatch, count):
     assert wrong > count / 3
 
 
-def test_a_full_memory_is_told_in_a_line(call, monkeypatch):
+def test_a_full_memory_is_reported_in_a_line(call, monkeypatch):
     """A billion rows may fit nowhere: what could not be had, and exit code 1."""
 
     def fail(*args):

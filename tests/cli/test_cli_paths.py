@@ -1,4 +1,4 @@
-"""Text of a file, a world or a policy never becomes a path: what a command writes lies in the folder of `--out`."""
+"""Text of a file, a world or a policy never becomes a path: a command writes only into the folder of `--out`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_the_name_in_a_file_does_not_say_where_a_solution_is_written(call, tmp_p
 
 
 def test_the_policy_of_an_episode_file_does_not_say_where_it_is_written(call, tmp_path):
-    """An episode whose policy is called ../../escaped is written beside its page."""
+    """An episode whose policy is called ../../escaped is written next to its page."""
     out = tmp_path / "a" / "out"
     code, _, _ = call("replay", "TSP-v0", "--policies", "nearest", "--set", "num_loc=4", "--out", str(out), "--json")
     assert code == 0

@@ -45,7 +45,7 @@ def page_of(path):
     return data["title"], [[Episode(figures) for figures in group["episodes"]] for group in data["groups"]]
 
 
-def test_replay_writes_a_page_of_policies_and_methods_on_the_rows_asked_for(call, tmp_path):
+def test_replay_writes_a_page_of_policies_and_methods_on_the_rows_named(call, tmp_path):
     """Two rows, a policy and a method of `solve` on each; the returns are those of the episodes and are printed."""
     code, out, err = call(
         "replay", *CVRP, "--policies", "nearest,savings", "--rows", "2,0", "--json", "--out", tmp_path
@@ -90,7 +90,7 @@ def test_a_return_that_may_be_near_zero_has_differences_and_no_shares(call, tmp_
     ],
 )
 def test_replay_refuses_in_a_sentence_and_writes_nothing(call, tmp_path, options, sentence):
-    """Usage errors; no page, not even half of one."""
+    """Usage errors; no page is written, not even in part."""
     code, out, err = call("replay", *CVRP, *options, "--out", tmp_path)
     assert (code, out) == (2, "") and err.startswith("error: ") and sentence in err
     assert list(tmp_path.iterdir()) == []
@@ -169,7 +169,7 @@ def test_solve_drives_its_answer_on_a_page(call, tmp_path, name, text, method, w
     assert subtitle == f"{world.removeprefix('milkrun/')} · {name}"  # no seed made it
 
 
-def test_solve_refuses_a_page_of_what_cannot_be_shown(call, tmp_path):
+def test_solve_refuses_a_page_without_places_or_with_many_answers(call, tmp_path):
     """A file of distances alone has no places; a folder has no one answer."""
     (tmp_path / "matrix.tsp").write_text(MATRIX)
     code, _, err = call("solve", tmp_path / "matrix.tsp", "--page", "--out", tmp_path / "out")
@@ -178,8 +178,8 @@ def test_solve_refuses_a_page_of_what_cannot_be_shown(call, tmp_path):
     assert code == 2 and "--page is of one file" in err and not (tmp_path / "out").exists()
 
 
-def test_report_writes_index_html_beside_what_it_read(call, tmp_path):
-    """The table of an evaluation becomes a page; a folder that is not there is a sentence."""
+def test_report_writes_index_html_into_the_folder_it_read(call, tmp_path):
+    """The table of an evaluation becomes a page; the error of a missing folder names it."""
     call("eval", *CVRP, "--policies", "random,nearest", "--instances", 2, "--out", tmp_path)
     code, out, err = call("report", tmp_path)
     assert (code, err) == (0, "") and "index.html" in out

@@ -22,12 +22,13 @@ SQUARE = CVRP.replace("A-n4-k2", "square")
 
 
 def row(output, start):
-    """The words of the table row that begins so."""
+    """The words of the table row with this beginning."""
     return next(line for line in output.splitlines() if line.strip().startswith(start)).split()
 
 
 def test_solve_prints_the_cost_of_the_file_and_writes_its_solution(call, tmp_path):
-    """Three customers of 5 on a truck of 10: two trips, of 18 in all; the best known of 18 stands beside the file."""
+    """Three customers of 5 on a truck of 10: two trips, of 18 in all; the best known cost of 18 is in the same
+    folder."""
     (tmp_path / "square.vrp").write_text(SQUARE)
     (tmp_path / "square.sol").write_text("Route #1: 1 2\nRoute #2: 3\nCost 18\n")
     code, out, _ = call("solve", tmp_path / "square.vrp", "--method", "exact", "--out", tmp_path / "out")
@@ -85,7 +86,7 @@ def test_solve_of_a_world_says_that_it_takes_files(call, world):
 
 
 def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
-    """A method that is none, a file that does not parse."""
+    """An unknown method, a file that does not parse."""
     (tmp_path / "square.vrp").write_text(SQUARE)
     code, _, err = call("solve", tmp_path / "square.vrp", "--method", "saving", "--out", tmp_path)
     assert code == 2 and "'savings'" in err and err.count("\n") == 1
@@ -185,9 +186,9 @@ def test_players_that_make_no_table_are_refused(call, tmp_path, monkeypatch, lin
 
 
 @pytest.mark.parametrize("command", ["eval", "run"])
-def test_what_speaks_against_a_mean_is_told(call, tmp_path, monkeypatch, command):
-    """A policy that asks for a node that is not there has the best mean, and the reason stands beside it; of one that
-    plays by the rules nothing is said."""
+def test_invalid_actions_of_a_policy_are_reported_with_its_mean(call, tmp_path, monkeypatch, command):
+    """A policy that chooses an invalid node has the best mean, and the reason is printed next to it. For a policy that
+    plays by the rules nothing is printed."""
     monkeypatch.setattr(policies, "_added", {})
     add_policy("milkrun/TSP-v0", "stubborn", lambda seed: lambda world: np.full(world.num_envs, 99))
     arguments = [command, "TSP-v0", "--num-envs", 3, "--episodes", 6, "--set", "num_loc=5", "--set", "max_steps=5"]

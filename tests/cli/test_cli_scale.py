@@ -20,7 +20,7 @@ from milkrun import scale
         (["dataset", "CVRP-v0", "--instances", "0", "--out", "d"], "--instances"),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, tmp_path, monkeypatch, arguments, sentence):
+def test_invalid_options_are_refused(call, tmp_path, monkeypatch, arguments, sentence):
     """One line, exit code 2, and nothing is written."""
     monkeypatch.chdir(tmp_path)
     code, _, message = call(*arguments)
@@ -29,7 +29,7 @@ def test_what_makes_no_sense_is_refused(call, tmp_path, monkeypatch, arguments, 
 
 
 def test_dataset_writes_what_generate_draws(call, tmp_path):
-    """The same instances, of the configuration that the command was given; once more, it has nothing to do."""
+    """The same instances, of the configuration given to the command; a second call does nothing."""
     arguments = ["dataset", "CVRP-v0", "--instances", 30, "--out", tmp_path / "a", "--seed", 3, "--set", "num_loc=6"]
     assert call(*arguments)[0] == 0
     code, message, _ = call(*arguments)

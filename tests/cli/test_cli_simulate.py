@@ -1,4 +1,4 @@
-"""What `milkrun simulate` refuses before it listens."""
+"""Errors of `milkrun simulate` before it opens its port."""
 
 import socket
 
@@ -20,7 +20,7 @@ def test_simulate_needs_a_token_beyond_this_machine(call):
 
 
 def test_simulate_names_a_wrong_option(call, tmp_path):
-    """A scene that there is not, a token file that is not there, a port that is none."""
+    """An unknown scene, a missing token file, an invalid port."""
     assert call("simulate", "--scene", "dessert")[2].endswith("did you mean 'desert'?\n")
     code, _, err = call("simulate", "--token-file", tmp_path / "absent")
     assert code == 2 and "cannot be read: No such file" in err

@@ -92,22 +92,23 @@ def test_object_types_are_refused(name, shape, size, mass):
         ("cylinder", (0.05, 0.05), 1e30, r"mass 1e\+30: the mass must be at most 1e\+12 kg"),
     ],
 )
-def test_types_that_the_engine_cannot_bear_are_refused(shape, size, mass, words):
-    """Moments of inertia of 1e-15 are none to MuJoCo; thin boxes turn by m (x2 + y2) / 12, thin rods by m d2 / 8."""
+def test_types_beyond_the_limits_of_the_engine_are_refused(shape, size, mass, words):
+    """Moments of inertia of 1e-15 count as 0 in MuJoCo; those of thin boxes are m (x2 + y2) / 12, of thin rods m d2 /
+    8."""
     with pytest.raises(ConfigError, match=words):
         register_object_type(f"{shape} of {mass} kg", shape, size, mass)
 
 
 def test_a_light_type_bounds_how_masses_vary():
-    """1e-9 kg of foam is taken, a millionth of it not: its inertia would be 1e-9 * (2 * 0.05**2) / 12 * 1e-6."""
+    """1e-9 kg of foam is accepted, a millionth of it is not: its inertia would be 1e-9 * (2 * 0.05**2) / 12 * 1e-6."""
     register_object_type("foam", "box", (0.05, 0.05, 0.05), 1e-9)
     assert config(box_objects=("foam",)).types[0].least == pytest.approx(4.17e-13, rel=1e-3)
     with pytest.raises(ConfigError, match=r"mass_range.*4.17e-19, and must be at least 2e-15"):
         config(box_objects=("foam",), mass_range=(1e-6, 1.0))
 
 
-def test_an_attempt_too_few_is_warned_of():
-    """Fewer attempts than objects can clear no tray."""
+def test_too_few_attempts_give_a_warning():
+    """With fewer attempts than objects no tray can be cleared."""
     with pytest.warns(UserWarning, match="2 attempts cannot clear a tray of 3"):
         milkrun.clutter.ClutterConfig(num_objects_per_type=1, max_episode_steps_discrete=2)
 
@@ -196,7 +197,7 @@ def test_factors_beyond_their_ranges_are_refused(name, value, words):
         world.reset(instance=given)
 
 
-def test_factors_at_the_ends_of_their_ranges_are_taken():
+def test_factors_at_the_ends_of_their_ranges_are_accepted():
     """Factor 1 is allowed, even outside of the range: the mass is that of its type."""
     heavy_box = heavy(SUGAR, 5.0)
     world = laid(*TWO, box_objects=(heavy_box,), tray_side=0.5, mass_range=(0.1, 0.5), friction_range=(2.0, 3.0))
@@ -219,7 +220,7 @@ def test_a_scene_of_the_bank_has_its_own_turns():
 
 @pytest.mark.parametrize("actions", [[0], [0, 1, 2], [[0, 1]], [0.0, 1.0], "ab", [None, 0], [True, False]])
 def test_actions_of_another_shape_are_refused(actions):
-    """Before anything moves."""
+    """Before any change."""
     world = tray(2)
     before = [bits(world, b) for b in range(2)]
     with pytest.raises(ShapeError):
@@ -229,7 +230,7 @@ def test_actions_of_another_shape_are_refused(actions):
 
 @pytest.mark.parametrize("actions", [np.zeros((2, 3)), np.zeros(4), np.zeros((2, 4), np.int64) > 0, [["a"] * 4] * 2])
 def test_motions_of_another_shape_are_refused(actions):
-    """The same where an action is four numbers."""
+    """The same if an action is four numbers."""
     world = tray(2, use_discrete_action=False)
     before = [bits(world, b) for b in range(2)]
     with pytest.raises(ShapeError):
@@ -238,8 +239,8 @@ def test_motions_of_another_shape_are_refused(actions):
 
 
 @pytest.mark.parametrize("rows", [[0, 0], [2], [-3], [0.5], [[0]]])
-def test_rows_that_are_not_there_are_refused(rows):
-    """In a reset and in a step, by name; nothing moves."""
+def test_rows_out_of_range_are_refused(rows):
+    """In a reset and in a step, by name; nothing changes."""
     world = tray(2)
     before = [bits(world, b) for b in range(2)]
     for call in (lambda: world.reset(rows=rows), lambda: world.step([0] * len(rows), rows=rows)):
@@ -248,7 +249,7 @@ def test_rows_that_are_not_there_are_refused(rows):
     assert [bits(world, b) for b in range(2)] == before
 
 
-def test_saved_states_that_no_play_leads_to_are_refused():
+def test_unreachable_saved_states_are_refused():
     """Kernels index with these: a target that is no object, a stage without a target."""
     world = tray(1, step_mode="tick")
     world.step([0])
@@ -277,8 +278,8 @@ def test_saved_states_that_no_play_leads_to_are_refused():
     ],
 )
 def test_saved_states_that_contradict_themselves_are_refused(changes, words):
-    """Each value is within its bounds, but an object is in play, out or lost, and a stage ends in time. A row with
-    nothing left would pick what is not in the tray."""
+    """Each value is within its bounds, but contradicts another: an object is either in play, out or lost, and stages
+    have a limited time. A row without objects would pick one that is not in the tray."""
     world = tray(1)
     world.action_mask[:] = True
     saved, before = world.state_dict(), bits(world, 0)
@@ -291,8 +292,8 @@ def test_saved_states_that_contradict_themselves_are_refused(changes, words):
 
 @pytest.mark.parametrize("options", [{"step_mode": "tick"}, {"use_discrete_action": False}], ids=["ticks", "motion"])
 @pytest.mark.parametrize("over", [{"at_rest": True}, {"at_rest": False, "settle_tick": 60}], ids=["rest", "time"])
-def test_a_saved_pick_that_settles_though_it_is_over_is_refused(options, over):
-    """A pile at rest is not moved, so nothing would end that pick."""
+def test_a_saved_pick_that_settles_a_pile_at_rest_is_refused(options, over):
+    """A pile at rest does not move, so the pick would never end."""
     world = tray(1, **options)
     saved, before = world.state_dict(), bits(world, 0)
     changes = {"env_stage": 7, "env_target": 0, **over}
@@ -307,8 +308,8 @@ def test_a_saved_pick_that_settles_though_it_is_over_is_refused(options, over):
     [{}, {"step_mode": "tick"}, {"use_discrete_action": False, "max_ticks": 40}],
     ids=["picks", "ticks", "motion"],
 )
-def test_every_state_of_play_is_taken_back(options):
-    """Through whole episodes with drops and losses, the rows that have ended included."""
+def test_every_reachable_state_is_accepted(options):
+    """Through whole episodes with drops and losses, ended rows included."""
     world = tray(4, **{"lift_acc": 40.0, "suction_force": 100.0, "max_episode_steps_discrete": 2} | options)
     for turn in range(260):
         live = np.flatnonzero(~world.done)
@@ -322,7 +323,7 @@ def test_every_state_of_play_is_taken_back(options):
 
 
 def test_a_saved_state_that_is_not_finite_is_refused():
-    """No NaN comes in either."""
+    """NaN is also refused."""
     world = tray(1)
     saved, before = world.state_dict(), bits(world, 0)
     for name in ("physics", "weld", "cup_pos", "grip_local"):

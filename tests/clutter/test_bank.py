@@ -1,4 +1,4 @@
-"""Settled scenes: they lie still, are independent, shipped for presets, and cached."""
+"""Settled scenes: at rest, independent, shipped for presets, and cached."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHIPPED = [(preset, split) for preset in ClutterConfig.presets for split in bank
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty cache of banks; the kernels of the law are compiled already."""
+    """An empty cache of banks; the kernels of the law are already compiled."""
     bank.hits(FEW, bank.drawn(FEW, np.arange(1), np.zeros(1, np.int64)).reshape(1, 4, 7))
     monkeypatch.setattr(disk_cache, "cache_root", lambda: str(tmp_path))
     bank._load.cache_clear()
@@ -41,7 +41,8 @@ def made(monkeypatch):
 
 
 def check_still(config: ClutterConfig, poses: np.ndarray) -> None:
-    """No centre moves 2 mm in 150 steps of a plain simulation with the cup; all lie in the tray, not in each other."""
+    """No centre moves 2 mm in 150 steps of a plain simulation with the cup; all objects lie in the tray without
+    overlaps."""
     model = mujoco.MjModel.from_xml_string(model_xml(config))
     data = mujoco.MjData(model)
     for k, pose in enumerate(poses):
@@ -58,7 +59,7 @@ def check_still(config: ClutterConfig, poses: np.ndarray) -> None:
 
 @pytest.mark.parametrize(("preset", "split"), SHIPPED)
 def test_every_preset_is_shipped(preset, split):
-    """256 train scenes and 64 test scenes, under the present key: nothing is settled."""
+    """256 train scenes and 64 test scenes under the current key; no scene has to be settled."""
     config = ClutterConfig.build(preset, split=split)
     poses, hits = bank._shipped(bank.key_of(config), split)
     count = 256 if split == "train" else 64
@@ -68,7 +69,7 @@ def test_every_preset_is_shipped(preset, split):
 
 @pytest.mark.parametrize(("preset", "split"), SHIPPED)
 def test_shipped_scenes_lie_still(preset, split):
-    """The first ones of each file; `test_all_shipped_scenes_lie_still` goes through all."""
+    """The first scenes of each file; `test_all_shipped_scenes_lie_still` checks all."""
     config = ClutterConfig.build(preset, split=split)
     check_still(config, bank.load(config).poses[:6])
 
@@ -89,8 +90,8 @@ def test_shipped_rays_are_those_of_the_poses():
     np.testing.assert_array_equal(scenes.hits[:8], bank.hits(config, scenes.poses[:8]))
 
 
-def test_scenes_do_not_depend_on_how_many_are_made():
-    """Scenes 0 and 1 alone, and 1 to 3 together: scene 1 has the same bits, and scenes differ."""
+def test_scenes_do_not_depend_on_their_number():
+    """Scenes 0 and 1, and scenes 1 to 3: scene 1 has the same bits in both, and scenes differ."""
     first, later = bank.settled(FEW, range(2)), bank.settled(FEW, range(1, 4))
     np.testing.assert_array_equal(first[1], later[0])
     assert len(np.unique(np.concatenate([first, later[1:]])[:, 0, 0])) == 4
@@ -98,7 +99,7 @@ def test_scenes_do_not_depend_on_how_many_are_made():
 
 
 def test_a_bank_is_made_once(folder, made):
-    """The second process finds the file, and the same bits in it."""
+    """The second process finds the file with the same bits."""
     first = bank.load(FEW)
     bank._load.cache_clear()
     second = bank.load(FEW)
@@ -108,7 +109,7 @@ def test_a_bank_is_made_once(folder, made):
 
 
 def test_a_larger_bank_adds_to_a_smaller_one(folder, made):
-    """Of five scenes after three only two are settled; three of the five are the three."""
+    """For five scenes after three only two are settled; the first three are the same."""
     small = bank.load(FEW)
     large = bank.load(FEW.replace(bank_size=5))
     assert made == [[0, 1, 2], [3, 4]]
@@ -130,8 +131,8 @@ def test_a_bank_larger_than_the_shipped_one_is_kept(folder, made):
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "foreign"])
-def test_a_damaged_file_is_made_anew(folder, made, damage):
-    """A file that ends early, has a wrong bit or is something else is not read; the scenes are as before."""
+def test_a_damaged_file_is_replaced(folder, made, damage):
+    """A truncated file, one with a wrong bit and another kind of file are not read; the scenes are the same."""
     before = bank.load(FEW)
     (file,) = folder.iterdir()
     content = bytearray(file.read_bytes())
@@ -162,16 +163,16 @@ def test_a_tray_too_full_is_refused(monkeypatch):
     assert drops == [6, 4]
 
 
-def test_what_decides_the_scenes():
-    """The physics and the seed do; rewards, the cup and rays do not. Test scenes are the same for every seed."""
+def test_scenes_depend_on_physics_and_seed():
+    """They do not depend on rewards, the cup and rays. Test scenes are the same for every seed."""
     config = ClutterConfig()
     key = bank.key_of(config)
     for change in ({"bank_seed": 1}, {"timestep": 0.005}, {"tray_side": 0.4}, {"split": "test"}, {"rest_spin": 0.2}):
         assert bank.key_of(config.replace(**change)) != key, change
     for change in ({"rewards": "published"}, {"suction_force": 20.0}, {"ray_samples": 9}, {"bank_size": 7}):
         assert bank.key_of(config.replace(**change)) == key, change
-    judged = config.replace(split="test")
-    assert bank.key_of(judged.replace(bank_seed=1)) == bank.key_of(judged)
+    test_split = config.replace(split="test")
+    assert bank.key_of(test_split.replace(bank_seed=1)) == bank.key_of(test_split)
 
 
 def test_finer_rays_are_cast_for_the_same_scenes():
@@ -182,9 +183,9 @@ def test_finer_rays_are_cast_for_the_same_scenes():
     np.testing.assert_array_equal(scenes.poses, bank.load(config.replace(ray_samples=3)).poses)
 
 
-def test_a_row_waits_for_its_own_scene_alone(folder, made, caplog):
-    """Of 256 scenes one row settles one, and four rows that of the first and three others, with the same bits; what is
-    made is said once. Another process, and a scene asked for by its number, find what is kept."""
+def test_a_row_settles_only_its_own_scene(folder, made, caplog):
+    """Of 256 scenes one row settles one, and four rows settle that one and three others, with the same bits. The log
+    has one message. Another process, and a scene selected by its number, find the cached scenes."""
     config = FEW.replace(bank_size=256)
     alone, four = (Clutter(rows, config, seed=4) for rows in (1, 4))
     assert made == []

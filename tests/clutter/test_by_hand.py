@@ -1,7 +1,7 @@
-"""The clutter world against numbers worked out by hand: stages, payments, ends, what is seen of a row.
+"""The clutter world compared with numbers computed by hand: stages, rewards, ends, observations.
 
-A flat sugar box lies 89 x 175 mm, 38 mm high; alone, its tray is 1.15 x .175 = .20125 wide, so the cup drops objects at
-(0, .300625, .45).
+A flat sugar box measures 89 x 175 mm and is 38 mm high. With one such box the tray is 1.15 x .175 = .20125 wide, so the
+cup drops objects at (0, .300625, .45).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .trays import SUGAR, UPRIGHT, heavy, laid, made, on_floor
 IDLE, CARRY = 0, 5
 SUCCESS, DROPPED = 1, 2
 ROOM = {"tray_side": 0.5}
-LONG = 0.175  # along x when a sugar box lies flat; .089 along y, .038 high
+LONG = 0.175  # along x for a flat sugar box; .089 along y, .038 high
 TICK = 0.02  # s
 
 
@@ -40,14 +40,14 @@ def pair(**options):
 
 
 def stacked(share):
-    """A flat box, and another on top that covers this share of it from the right."""
+    """A flat box, and another on top that covers this fraction of it from the right."""
     return laid(on_floor(SUGAR), on_floor(SUGAR, x=(1 - share) * LONG, over=0.038), **ROOM)
 
 
 def test_lengths_of_the_stages():
     """45 ticks of .01 m from .6 to .158, 25 down, 5 to grip, 5 to lift, 47 over .4629 m, 5 to release, 0 to settle.
 
-    The lift ends at .058 + 4 x .1^2 = .098, so the way to the drop is that of (.300625, .352).
+    The lift ends at .058 + 4 x .1^2 = .098, so the path to the drop is (.300625, .352).
     """
     world, stages = laid(on_floor(SUGAR), step_mode="tick"), []
     while not world.done[0]:
@@ -59,8 +59,8 @@ def test_lengths_of_the_stages():
     assert world.cup_pos[0] == near([0, 0.300625, 0.45])
 
 
-def test_the_cup_goes_straight():
-    """After 9 of 45 ticks the cup has gone a fifth of its way; it stands still in GRIP; LIFT rises by 4 t^2."""
+def test_the_cup_moves_straight():
+    """After 9 of 45 ticks the cup has covered a fifth of its path; it does not move in GRIP; LIFT rises by 4 t^2."""
     world = laid(on_floor(SUGAR), step_mode="tick")
     for _ in range(9):
         step(world, 0)
@@ -75,7 +75,7 @@ def test_the_cup_goes_straight():
 
 
 def lifted(world):
-    """Ticks until object 0 has just left the pile."""
+    """Ticks until object 0 has cleared the pile."""
     step(world, 0)
     while world.env_stage[0] != CARRY:
         step(world, 0)
@@ -89,10 +89,10 @@ def tower(name, height):
 
 
 def test_a_neighbour_delays_clearance():
-    """A lift ends when the bottom passes the top of the others: a neighbour .105 high costs five ticks more.
+    """A lift ends when the object's bottom passes the top of the others: a neighbour .105 high costs five more ticks.
 
-    A weld of time constant .02 that does not know the cup's speed follows 4t^2 as 4t^2 - .32t + .0098, and a substep on
-    by its speed: .089 after nine ticks, .114 after ten. The bottom must rise by .095.
+    A weld of time constant .02 without the cup's speed follows 4t^2 as 4t^2 - .32t + .0098, plus a substep at its
+    speed: .089 after nine ticks, .114 after ten. The bottom must rise by .095.
     """
     post = tower("post-105", 0.105)
     poses = on_floor(SUGAR), [0, 0.15, 0.02 + 0.105 / 2, *UPRIGHT]
@@ -102,14 +102,14 @@ def test_a_neighbour_delays_clearance():
 
 
 def test_a_lift_ends_after_thirteen_ticks():
-    """What cannot clear a very high neighbour is out after ceil(.25/.02) ticks all the same."""
+    """Next to a very high neighbour the object is out after ceil(.25/.02) ticks."""
     post = tower("post-500", 0.5)
     poses = on_floor(SUGAR), [0, 0.15, 0.02 + 0.25, *UPRIGHT]
     world = laid(*poses, box_objects=(SUGAR, post), step_mode="tick", tray_side=0.6)
     assert lifted(world) == 45 + 25 + 5 + 13
 
 
-def test_a_drop_is_paid_and_may_be_tried_again():
+def test_a_drop_is_charged_and_may_be_retried():
     """A drop costs .5 and its time; the object stays in play with one failure; the fifteenth attempt ends it."""
     kind = heavy(SUGAR, 2.5)
     world = laid(on_floor(SUGAR), box_objects=(kind,), max_episode_steps_discrete=15)
@@ -123,8 +123,8 @@ def test_a_drop_is_paid_and_may_be_tried_again():
     assert world.log_load[0] == near(np.full(15, 0.940 * 2.5 * 17.81 / 40), 0.0167)
 
 
-def test_small_movements_count_nothing():
-    """A neighbour that comes to rest within 2 mm of its place disturbs nothing, though its movement is told."""
+def test_small_movements_are_no_disturbance():
+    """A neighbour that stops within 2 mm of its place is not disturbed, but its movement is logged."""
     world = laid(on_floor(SUGAR, y=-0.15), on_floor(SUGAR, y=0.15, over=0.001), **ROOM)
     reward = step(world, 0)
     assert 0 < world.last_displacement[0, 1] < 0.002
@@ -132,7 +132,7 @@ def test_small_movements_count_nothing():
     assert reward == near(1 - 0.01 * world.last_ticks[0] * TICK)
 
 
-def test_clearing_pays_and_ends():
+def test_clearing_is_rewarded_and_ends_the_episode():
     """Two picks clear the tray: 1 + 1 + 2 less time; the figures follow."""
     world = pair()
     for action in (1, 0):
@@ -143,8 +143,8 @@ def test_clearing_pays_and_ends():
     assert (world.percent_cleared[0], world.grasp_success[0], world.action_efficiency[0]) == (1, 1, 1)
 
 
-def test_parked_objects_show_nothing():
-    """A picked object is out of all views but for its size, its state and its mass."""
+def test_parked_objects_are_hidden():
+    """Of a picked object the views only have its size, its state and its mass."""
     world = pair(step_mode="tick")
     lifted(world)
     seen = world.objects[0, 0]
@@ -157,7 +157,7 @@ def test_parked_objects_show_nothing():
 
 
 def test_ticks_run_out():
-    """In tick mode the row is cut off at max_ticks, in pick mode never."""
+    """In tick mode the row is truncated at max_ticks, in pick mode never."""
     world = pair(step_mode="tick", max_ticks=10)
     for _ in range(10):
         step(world, 0)
@@ -167,7 +167,7 @@ def test_ticks_run_out():
     assert not whole.done[0]
 
 
-def test_what_is_seen_at_the_start():
+def test_observations_at_the_start():
     """The numbers of one flat box at (.05, -.1) in a tray of .5, and of its row."""
     world = laid(on_floor(SUGAR, x=0.05, y=-0.1), suction_force=30, max_episode_steps_discrete=15, **ROOM)
     place, columns = [0.2, -0.4, 0.039 / 0.3], [0, 0, -1, 0, 1, 0]
@@ -185,8 +185,9 @@ def test_a_covered_middle_moves_the_grip():
     assert world.grip_offset[0, 0] == near(LONG / 3)
 
 
-def test_wholly_covered_is_not_reachable():
-    """A box right on top of another hides it: no grip point, not allowed, while the upper one is."""
+def test_a_fully_covered_object_is_not_reachable():
+    """A box directly on top of another hides it: the lower one has no grip point and is not allowed, the upper one
+    is."""
     world = stacked(1)
     assert world.exposed[0].tolist() == [0, 1]
     assert world.reachable[0].tolist() == world.action_mask[0].tolist() == [False, True]
@@ -203,7 +204,7 @@ def test_a_tilted_box_shows_two_faces():
 
 
 def holding(**options):
-    """The cup has gone down from .6 to the box, 2 mm above its top at .058, and took hold of it."""
+    """The cup has moved down from .6 to the box, 2 mm above its top at .058, and gripped it."""
     world = laid(on_floor(SUGAR), use_discrete_action=False, **options)
     for _ in range(28):
         step(world, (0, 0, -1, -1))
@@ -225,7 +226,8 @@ def test_a_moved_cup_stays_within_its_box():
 
 
 def test_release_at_the_drop_is_success():
-    """Letting go within .03 of the drop position is success; the pile settles in a tick; 1 + 2 less time is paid."""
+    """A release within .03 of the drop position is a success; the pile settles in a tick; the reward is 1 + 2 less
+    time."""
     world = holding()
     started = int(world.ticks_at_choice[0])
     for _ in range(25):
@@ -239,7 +241,7 @@ def test_release_at_the_drop_is_success():
 
 
 def test_release_elsewhere_drops():
-    """Letting go anywhere else lets the object fall; the attempt ends when it lies still."""
+    """A release anywhere else drops the object; the attempt ends when it is at rest."""
     world = holding()
     for _ in range(5):
         step(world, (0, 0, 0.5, 1))
@@ -259,7 +261,7 @@ def test_a_jerk_breaks_the_hold():
 
 @pytest.mark.parametrize("number", [1.01, math.nan, -math.inf])
 def test_moves_out_of_range_are_illegal(number):
-    """The cup and its suction stay as they are, and the tick runs."""
+    """The cup and its suction do not change, and the tick runs."""
     world = holding()
     place, ticks = world.cup_pos[0].tolist(), int(world.tick_count[0])
     step(world, (0, 0, number, -1))

@@ -1,4 +1,4 @@
-"""The sectioned configuration: keys stand for options of ClutterConfig, totals follow, mistakes are named."""
+"""The sectioned configuration: keys map to options of ClutterConfig, totals are derived, errors name the key."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_keys_are_options_without_their_section():
     assert OPTIONS["physics"]["settle_max"] == "settle_max"
 
 
-def test_the_whole_name_of_an_option_is_understood():
+def test_the_full_name_of_an_option_is_accepted():
     """`suction.suction_force` is `suction.force`."""
     config = Config()
     config.suction.suction_force = 20.0
@@ -44,14 +44,14 @@ def test_the_whole_name_of_an_option_is_understood():
     assert config.frozen().suction_force == 20.0
 
 
-def test_a_new_one_is_the_default():
-    """Frozen without a change it equals ClutterConfig(), as do all presets."""
+def test_a_new_configuration_is_the_default():
+    """Frozen without a change it equals ClutterConfig(), and each preset its ClutterConfig.preset."""
     assert Config().frozen() == ClutterConfig()
     for preset in ClutterConfig.presets:
         assert get_config(preset).frozen() == ClutterConfig.preset(preset)
 
 
-def test_presets_say_their_totals():
+def test_presets_have_their_totals():
     """Six of three types are 18, two are 6."""
     assert PRESET_CONFIGS["large_scene"] == {
         "env": {"num_objects_per_type": 6, "total_objects_per_env": 18, "max_episode_steps_discrete": 20}
@@ -62,8 +62,8 @@ def test_presets_say_their_totals():
     assert PRESET_CONFIGS["default"] == {}
 
 
-def test_totals_follow():
-    """Changing the number of objects of a type alone changes the total everywhere, also after a preset."""
+def test_totals_are_derived():
+    """Changing only the number of objects of a type changes the total everywhere, also after a preset."""
     config = get_config("large_scene")
     assert (config.env.num_object_types, config.env.total_objects_per_env) == (3, 18)
     config.env.num_objects_per_type = 5
@@ -74,7 +74,7 @@ def test_totals_follow():
 
 
 def test_totals_may_be_written_if_they_agree():
-    """In either order; also as the product of what is there."""
+    """In either order; also as the product of the current numbers."""
     config = Config()
     config.env.total_objects_per_env = 15
     config.env.num_objects_per_type = 5
@@ -96,7 +96,7 @@ def test_a_total_that_disagrees_is_refused(key, value, true):
 
 
 def test_none_means_the_three_types():
-    """As box_objects is written in a configuration that leaves it open."""
+    """`box_objects=None` selects the default types."""
     config = Config(env=EnvConfig(box_objects=None))
     assert len(config.env.box_objects) == 3
     assert config.frozen() == ClutterConfig()
@@ -154,8 +154,8 @@ def test_values_are_checked_when_frozen():
 
 
 @pytest.mark.parametrize(("key", "value"), [("box_objects", 5), ("num_objects_per_type", None)])
-def test_totals_of_what_cannot_be_counted(key, value):
-    """A total was written before: the wrong value is refused when a world is made, by its name."""
+def test_a_total_with_an_invalid_number_is_refused(key, value):
+    """After a total was written, creating a world refuses the wrong value by its name."""
     config = Config()
     config.env.total_objects_per_env = 15
     setattr(config.env, key, value)
@@ -164,7 +164,7 @@ def test_totals_of_what_cannot_be_counted(key, value):
         config.frozen()
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
+def test_an_unwritable_path_is_refused(tmp_path):
     for save in (Config().save, Config().frozen().to_json):
         with pytest.raises(ConfigError, match=r"cannot write the configuration .*c.json: No such file or directory"):
             save(tmp_path / "none" / "c.json")
@@ -194,14 +194,14 @@ def test_a_file_gives_the_same(tmp_path):
 
 
 def test_a_file_may_name_some_keys(tmp_path):
-    """The others have their defaults; the error of an invalid file names it."""
+    """The others have their defaults; the error on an invalid file names it."""
     (tmp_path / "some.json").write_text('{"obs": {"samples": 5}}')
     assert Config.load(tmp_path / "some.json").frozen() == ClutterConfig(ray_samples=5)
     with pytest.raises(ConfigError, match=r"cannot read .*none.json"):
         Config.load(tmp_path / "none.json")
 
 
-def test_copies_are_equal_and_apart():
+def test_copies_are_equal_and_independent():
     """By copy.deepcopy and by pickle."""
     config = get_config("large_scene")
     for other in (copy.deepcopy(config), pickle.loads(pickle.dumps(config))):

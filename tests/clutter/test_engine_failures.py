@@ -11,8 +11,8 @@ from .trays import bits, differing, play, tray
 @pytest.mark.parametrize("poison", [np.nan, np.inf, 1e12])
 @pytest.mark.parametrize("mode", ["pick", "tick", "motion"])
 def test_a_broken_row_ends_alone(poison, mode, tmp_path, monkeypatch, capfd):
-    """A speed that cannot be: the row is truncated with physics_error and put to its start; other rows keep their bits,
-    nothing is printed, no file is written, no number that is not finite is left."""
+    """An impossible speed: the row is truncated with physics_error and restored to its start. Other rows keep their
+    bits, nothing is printed, no file is written, and all numbers are finite."""
     monkeypatch.chdir(tmp_path)
     options = {"pick": {}, "tick": {"step_mode": "tick"}, "motion": {"use_discrete_action": False}}[mode]
     worlds = [tray(4, threads=2, num_objects_per_type=2, **options) for _ in range(2)]
@@ -57,11 +57,11 @@ class Spoiling:
         self._place = place
 
     def rollout(self, *arguments):
-        said = self._engine.rollout(*arguments)
+        output = self._engine.rollout(*arguments)
         if self._place is not None:
             self._engine.state[2, self._place] = np.nan
             self._place = None
-        return said
+        return output
 
     def __getattr__(self, name):
         return getattr(self._engine, name)
@@ -69,8 +69,8 @@ class Spoiling:
 
 @pytest.mark.parametrize("mode", ["pick", "tick", "motion"])
 @pytest.mark.parametrize("place", ["pose", "speed", "last speed"])
-def test_a_number_that_is_none_ends_its_row_also_when_the_engine_says_nothing(mode, place):
-    """The first of the poses, the first and the last of the speeds."""
+def test_a_nan_ends_its_row_without_a_warning_of_the_engine(mode, place):
+    """In the first pose, and in the first and the last speed."""
     options = {"pick": {}, "tick": {"step_mode": "tick"}, "motion": {"use_discrete_action": False}}[mode]
     world = tray(4, num_objects_per_type=2, **options)
     world.at_rest[:] = False
@@ -81,8 +81,8 @@ def test_a_number_that_is_none_ends_its_row_also_when_the_engine_says_nothing(mo
     assert np.isfinite(world.physics).all() and world.obj_pose[2].tobytes() == world.init_pose[2].tobytes()
 
 
-def test_a_broken_row_begins_anew_by_itself():
-    """Under same_step the row's next episode has begun, and plays as it would have without the failure."""
+def test_a_broken_row_restarts_by_autoreset():
+    """Under same_step the row's next episode starts, and plays as without the failure."""
     worlds = [tray(2, num_objects_per_type=2, autoreset="same_step") for _ in range(2)]
     broken, same = worlds
     broken.at_rest[1] = False

@@ -1,4 +1,4 @@
-"""Exposure and cover, computed by hand: faces, thirds, cans, turned and relabelled scenes."""
+"""Exposure and cover computed by hand: faces, thirds, cans, turned and relabelled scenes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .trays import CANS, FLAT, HALF, SOUP, SUGAR, UPRIGHT, laid, made, on_floor,
 ROOM = {"tray_side": 0.5}
 
 
-def test_a_box_alone_is_seen_whole():
-    """A flat sugar box: 89 x 175 mm of it, nothing covered; the cup lands on its middle, 38 mm above the base."""
+def test_a_single_box_is_fully_visible():
+    """A flat sugar box: 89 x 175 mm visible, nothing covered; the cup lands on its middle, 38 mm above the base."""
     world = laid(on_floor(SUGAR))
     assert world.exposed[0, 0] == 1 and world.covered[0, 0] == 0 and not world.blocked[0, 0]
     assert world.exposed_area[0, 0] == pytest.approx(0.089 * 0.175, abs=1e-6)
@@ -50,15 +50,15 @@ def test_cans_standing_and_lying():
 
 
 def test_a_can_is_gripped_on_its_surface():
-    """A can's missing face is no grip, at any limit of tilt."""
+    """A can's missing third face has no grip point, at any limit of tilt."""
     world = laid(on_floor(SOUP, q=UPRIGHT), box_objects=(SOUP,), max_tilt_cos=0.0)
     assert world.grip_point[0, 0, 2] == pytest.approx(0.121) and world.grip_nz[0, 0] == 1
     assert (world.hit[0, 0, 9:] == -1).all()
 
 
-def test_a_wall_hides_and_is_nobody():
-    """A box 3 mm into the wall with its 89 mm: of 20 lines of samples, 4.45 mm apart, the last is under it, a twentieth
-    of what could be seen."""
+def test_a_wall_hides_and_belongs_to_no_object():
+    """A box of 89 mm reaches 3 mm into the wall: of 20 lines of samples, 4.45 mm apart, the last is under it, a
+    twentieth of its area."""
     across = [0.25 - 0.0445 + 0.003, 0.0, 0.02 + 0.019, 0.5, -0.5, -0.5, -0.5]  # first extent up, second along x
     world = laid(across, ray_samples=20, **ROOM)
     assert world.exposed[0, 0] == pytest.approx(0.95, abs=1e-6) and world.covered[0, 0] == 0
@@ -72,8 +72,8 @@ def test_every_row_of_cover_sums_to_one_at_most():
     assert np.array_equal(world.cover[:, range(6), range(6)], world.exposed)
 
 
-def test_of_an_object_out_of_play_nothing_is_seen():
-    """All its views are 0, and no ray meets it."""
+def test_an_object_out_of_play_is_invisible():
+    """All its views are 0, and no ray hits it."""
     world = laid(on_floor(SUGAR), on_floor(SUGAR, x=0.175 * 2 / 3, over=0.0381), **ROOM)
     world.step([1])
     assert world.grasped[0].tolist() == [False, True]
@@ -88,7 +88,7 @@ VIEWS = ("exposed", "exposed_area", "covered", "blocked", "top", "grip_offset", 
 
 @pytest.mark.parametrize("options", [{}, CANS], ids=["boxes", "cans"])
 def test_quarter_turns_and_labels_permute_the_views(options):
-    """A scene as it is beside the same scene turned and relabelled: the same numbers at other places, no others."""
+    """A scene and the same scene turned and relabelled have the same numbers at permuted places."""
     world = made(12, num_objects_per_type=2, bank_size=4, **options)
     plain = made(12, num_objects_per_type=2, bank_size=4, augment=False, **options)
     world.reset()
@@ -106,7 +106,7 @@ def test_quarter_turns_and_labels_permute_the_views(options):
         np.testing.assert_allclose(world.grip_point[b], np.stack([c * x - s * y, s * x + c * y, z], 1), 0, 1e-6)
 
 
-def test_a_turned_scene_is_cast_the_same():
+def test_hits_of_a_turned_scene_equal_new_rays():
     """Hits from the bank equal those of newly cast rays."""
     world = tray(8, num_objects_per_type=2, bank_size=8, **CANS)
     cast = made(8, num_objects_per_type=2, bank_size=8, **CANS)
@@ -115,8 +115,9 @@ def test_a_turned_scene_is_cast_the_same():
         np.testing.assert_allclose(getattr(world, name), getattr(cast, name), 0, 1e-6, err_msg=name)
 
 
-def test_the_highest_object_is_allowed_where_none_can_be_gripped():
-    """With a limit of tilt that no surface keeps, only the object of greatest top is open, gripped on its top face."""
+def test_the_highest_object_is_allowed_if_none_can_be_gripped():
+    """With a limit of tilt below every surface, only the object with the highest top is allowed, gripped on its top
+    face."""
     tilted = [0.0, 0.0, 0.14, math.cos(math.pi / 8), 0.0, math.sin(math.pi / 8), 0.0]
     higher = [0.0, 0.15, 0.15, math.cos(math.pi / 8), 0.0, math.sin(math.pi / 8), 0.0]
     world = laid(tilted, higher, max_tilt_cos=0.99, tray_wall=0.2, **ROOM)
@@ -127,7 +128,7 @@ def test_the_highest_object_is_allowed_where_none_can_be_gripped():
     assert not world.illegal[0] and world.log_target[0, 0] == 1
 
 
-def test_a_scene_may_be_asked_for_turned_and_relabelled():
+def test_a_turned_and_relabelled_scene_can_be_requested():
     """By number, quarters and labels: the bits of the generator, and the same views."""
     world = tray(12, num_objects_per_type=2, bank_size=4)
     other = made(12, num_objects_per_type=2, bank_size=4, augment=False)

@@ -1,4 +1,5 @@
-"""The load of the cup: a lone flat object of mass m, lifted with 8 m/s2, pulls with m (g + 8) by a rising share."""
+"""The load of the cup: a single flat object of mass m, lifted with 8 m/s2, pulls with a rising fraction of m (g +
+8)."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ def lone(kind: str, **options):
 
 
 @pytest.mark.parametrize(("kind", "mass"), [(SUGAR, 0.514), (MUSTARD, 0.603), (PUDDING, 0.187)])
-def test_a_lift_pulls_as_the_weld_says(kind, mass):
+def test_the_load_of_a_lift_follows_the_weld(kind, mass):
     """Five ticks of a rising force, then the object is clear."""
     found = pulls(lone(kind, step_mode="tick"))
     assert [force / (mass * 17.81) for force in found] == pytest.approx(RISING, abs=0.015)
 
 
 def test_a_sleeping_object_pulls_the_same():
-    """The second of two boxes: the pile was put to sleep when the first had left."""
+    """The second of two boxes: the pile was put to sleep after the first had left."""
     world = laid(on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12), tray_side=0.5, step_mode="tick")
     pulls(world)
     while world.env_busy[0]:
@@ -44,7 +45,7 @@ def test_a_sleeping_object_pulls_the_same():
     assert [force / (0.514 * 17.81) for force in pulls(world, 1)] == pytest.approx(RISING, abs=0.015)
 
 
-def test_an_object_that_is_awake_begins_lower():
+def test_the_load_of_an_awake_object_starts_lower():
     """In a settled scene, sleep off: .45 to .52 of the weight in the first tick, then as the others."""
     world = tray(1, box_objects=(SUGAR,), step_mode="tick", sleep=False, seed=1)
     shares = [force / (0.514 * 17.81) for force in pulls(world)]
@@ -55,16 +56,16 @@ def test_an_object_that_is_awake_begins_lower():
 @pytest.mark.parametrize(
     ("mass", "force", "lifted"), [(2.2, 40, True), (2.5, 40, False), (1.1, 20, True), (1.25, 20, False)]
 )
-def test_what_the_cup_can_lift(mass, force, lifted):
-    """m x 17.81 x .968 against the limit: 37.9 and 43.1 of 40 N, 19.0 and 21.5 of 20 N."""
+def test_the_force_limits_the_liftable_mass(mass, force, lifted):
+    """m x 17.81 x .968 compared with the limit: 37.9 and 43.1 of 40 N, 19.0 and 21.5 of 20 N."""
     world = lone(heavy(SUGAR, mass), suction_force=force)
     world.step([0])
     assert world.grasped[0, 0] == lifted and world.last_result[0] == (1 if lifted else 2)
     assert world.fails[0, 0] == (not lifted) and world.terminated[0] == lifted
 
 
-def test_an_object_held_still_weighs_what_it_weighs():
-    """Continuous mode: taken, lifted a little, held for a second: m x 9.81 within 1 %."""
+def test_the_load_of_an_object_at_rest_is_its_weight():
+    """Continuous mode: gripped, lifted a little, held for a second: m x 9.81 within 1 %."""
     world = laid(on_floor(SUGAR), use_discrete_action=False)
 
     def steer(z, suction, turns):

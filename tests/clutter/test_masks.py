@@ -44,7 +44,7 @@ def test_masked_picks_keep_their_counts(options):
 @pytest.mark.long
 @pytest.mark.parametrize("preset", ["default", "large_scene", "small_scene", "loose_scene", "fast"])
 def test_two_thousand_masked_picks_of_a_preset(preset):
-    """The same of the trays as they are shipped, 2 000 picks each."""
+    """The same for the presets, 2 000 picks each."""
     world = Clutter(64, ClutterConfig.preset(preset), seed=1, autoreset="next_step")
     world.reset()
     picks = turn = 0
@@ -57,7 +57,7 @@ def test_two_thousand_masked_picks_of_a_preset(preset):
 
 
 def test_refused_actions_change_nothing_else():
-    """Every action that the mask closes or that is no object is flagged, counted and paid for; the pile stays."""
+    """Every masked or invalid action is flagged, counted and charged; the pile is unchanged."""
     world = tray(6, num_objects_per_type=2, max_episode_steps_discrete=30)
     rng = np.random.default_rng(1)
     refused = 0
@@ -82,7 +82,7 @@ def test_refused_actions_change_nothing_else():
 
 
 def test_the_last_attempt_may_be_illegal():
-    """Illegal actions use up attempts too, and then the episode is over."""
+    """Illegal actions also use up attempts, and the last one ends the episode."""
     world = laid(on_floor(SUGAR), max_episode_steps_discrete=2)
     world.step([5])
     assert not world.done[0] and world.step_count[0] == 1
@@ -99,7 +99,7 @@ def test_clearing_on_the_last_attempt_is_success():
 
 @pytest.mark.parametrize(("action", "reason"), [(0, "out already"), (7, "objects are 0..1"), (-1, "objects are 0..1")])
 def test_illegal_actions_are_named(action, reason):
-    """With illegal='raise': row, action, reason; nothing has moved."""
+    """With illegal='raise': row, action, reason; nothing changes."""
     world = laid(on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12), tray_side=0.5, illegal="raise")
     world.step([0])
     before = bits(world, 0)

@@ -12,7 +12,7 @@ BY_CALL = {"i", "reward", "objective", "stirred", "last_disturbance", "last_tick
 
 
 def same_picks(rows: int, picks: int, **options) -> int:
-    """Plays the same choices in both ways; the number of picks that failed."""
+    """Plays the same choices by picks and by ticks; returns the number of failed picks."""
     whole, ticks = tray(rows, **options), tray(rows, step_mode="tick", max_ticks=10**6, **options)
     for turn in range(picks):
         live = np.flatnonzero(~whole.done)

@@ -26,7 +26,7 @@ ROW_OF_TWO = {"tray_side": 0.5}
     ],
     ids=["boxes", "weak", "published", "ticks", "thrown"],
 )
-def test_the_log_tells_the_return(options):
+def test_the_return_follows_from_the_log(options):
     """Rewards of an episode, illegal attempts among them, sum to the checker's return of its events."""
     world = tray(4, **options)
     paid, turn = np.zeros(4), 0
@@ -58,7 +58,8 @@ def test_published_clearing_of_twelve():
 
 
 def test_a_faultless_pick_by_hand():
-    """1 less a hundredth a second: the way to the box and on, 25 ticks down, 5 grip, 5 lift, 5 release; 2 for all."""
+    """1 less a hundredth a second: the way to the box and to the drop, 25 ticks down, 5 grip, 5 lift, 5 release; 2 for
+    clearing."""
     world = laid(on_floor(SUGAR))
     world.step([0])
     lifted = world.lift_from[0] + 4 * 0.1**2  # after five ticks of 20 ms under 8 m/s2
@@ -70,7 +71,7 @@ def test_a_faultless_pick_by_hand():
     assert world.picks_per_hour[0] == pytest.approx(3600 / (ticks * 0.02), rel=1e-6)
 
 
-def test_a_blocked_pick_pays_for_it():
+def test_a_blocked_pick_is_charged():
     """The lower of two stacked boxes: .25 for a blocked target, and the displacement of the upper one."""
     world = laid(on_floor(SUGAR), on_floor(SUGAR, x=0.175 * 2 / 3, over=0.0381), **ROW_OF_TWO)
     world.step([0])
@@ -84,7 +85,7 @@ def test_a_blocked_pick_pays_for_it():
 
 @pytest.mark.parametrize("objects", [1, 2])
 def test_a_pick_that_fails_while_its_object_is_carried_is_no_success(objects):
-    """The physics fails after the lift: nothing is earned for the object, nor for all, in the world and by its log."""
+    """The physics fails after the lift: world and log give no reward for the object, nor for clearing."""
     world = laid(*[on_floor(SUGAR, y=y) for y in (0.12, -0.12)[:objects]], step_mode="tick", **ROW_OF_TWO)
     while world.env_stage[0] != CARRY:
         world.step([0])

@@ -1,4 +1,4 @@
-"""A row of the clutter world depends on its own key and actions and on nothing else."""
+"""A row of the clutter world depends only on its key and actions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_batch_and_threads_change_no_bit(alone, rows, threads):
 
 
 def test_maps_change_no_bit(alone):
-    """The same for the images, which are made on demand."""
+    """The same for the images, which are computed on demand."""
     world, b = fifth_row(8, 1, maps=True, map_size=8)
     world.observe()
     both = set(alone) - {"height", "segmentation"}
@@ -53,7 +53,7 @@ def test_maps_change_no_bit(alone):
 
 
 def test_history_changes_no_bit(alone):
-    """Earlier picks, resets of other rows and of itself leave no trace in the engine."""
+    """Earlier picks, resets of other rows and of itself have no effect."""
     world = tray(8, **FIXED)
     play(world, 2, seed=9)
     world.reset(rows=[0, 5])
@@ -80,8 +80,8 @@ def test_a_partial_reset_leaves_the_others_alone():
     assert all(differing(bits(same, b), bits(world, b)) == [] for b in others)
 
 
-def test_other_rows_do_not_reach_a_row():
-    """All rows but 3 have their objects flung far away with the cup's hold on: row 3 plays the same bits."""
+def test_other_rows_do_not_affect_a_row():
+    """In all rows but 3 the objects are thrown far away with an active cup: row 3 plays the same bits."""
     world, same = tray(5, num_objects_per_type=2, threads=2), tray(5, num_objects_per_type=2)
     others = [0, 1, 2, 4]
     world.obj_pose[others, :, :3] = 1e3
@@ -96,16 +96,16 @@ def test_other_rows_do_not_reach_a_row():
 
 
 def test_keys_of_scenes():
-    """Scene k of a bank does not depend on how many scenes the bank has."""
+    """Scene k of a bank does not depend on the size of the bank."""
     from milkrun.clutter import bank
 
     few, many = bank.settled(config(bank_seed=5), range(2)), bank.settled(config(bank_seed=5), range(1, 4))
     assert few[1].tobytes() == many[0].tobytes()
 
 
-def test_objects_that_stayed_where_they_lay_begin_awake_too():
-    """A new episode lays one object back and leaves the others to the bit where they sleep: the next pick is that of a
-    world that has played nothing. MuJoCo wakes by itself only what was laid elsewhere."""
+def test_objects_with_unchanged_poses_also_start_awake():
+    """A new episode restores one object and finds the others asleep at equal poses. The next pick equals that of a new
+    world. MuJoCo itself only wakes objects with changed poses."""
     played, fresh = (tray(2, autoreset="disabled", tray_side=0.55, tray_wall=0.12) for _ in range(2))
     played.step(played.top.argmax(1))
     assert played.asleep.all()

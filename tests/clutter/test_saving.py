@@ -28,8 +28,8 @@ def whole(world) -> list[dict[str, bytes]]:
 
 
 @pytest.mark.parametrize(("rows", "options"), [(50, {}), (8, CANS), (8, VARIED)], ids=["boxes", "cans", "factors"])
-def test_rows_put_back_play_the_same(rows, options):
-    """Three picks, put back, the same three picks: equal bits, of all rows and of rows moved to other places."""
+def test_restored_rows_play_the_same(rows, options):
+    """Three picks after a restore repeat the same bits, for all rows and for rows moved to other indices."""
     world = tray(rows, **SOME, **options)
     play(world, 3)
     saved = world.state_dict()
@@ -54,8 +54,8 @@ def test_rows_put_back_play_the_same(rows, options):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
 @pytest.mark.parametrize("options", [{}, VARIED], ids=["boxes", "factors"])
-def test_copies_go_on(copied, options):
-    """A world on two threads and its copy play the same, and neither touches the other."""
+def test_copies_continue_equally(copied, options):
+    """A world on two threads and its copy play the same, independently of each other."""
     world = tray(4, threads=2, **SOME, **options)
     play(world, 2)
     other = copied(world)
@@ -69,7 +69,7 @@ def test_copies_go_on(copied, options):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_goes_on():
+def test_a_forked_child_continues_equally():
     """The child of a world on two threads plays the same bits and ends by itself."""
     world = tray(4, threads=2, **SOME)
     play(world, 2)
@@ -84,18 +84,18 @@ def test_a_forked_child_goes_on():
             os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as read:
-        told = read.read()
+        received = read.read()
     os.waitpid(child, 0)
     play(world, 3, start=2)
-    assert told and pickle.loads(told) == hash_of(world)
+    assert received and pickle.loads(received) == hash_of(world)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("held", ["world", "garbage", "array"])
 def test_a_forked_child_may_drop_a_world_that_it_never_played(held):
-    """Its engine has threads that are not in the child: to end it there waits for ever, or aborts. Where the world is
-    garbage already, or gone but for an array of the engine's memory, no world can be asked any more."""
+    """The engine's threads do not exist in the child, where ending them would deadlock or abort. If the world is
+    already garbage, or only an array of the engine's memory is left, no world object handles this."""
     world = tray(2, threads=2, **SOME)
     play(world, 1)
     kept = [world.physics] if held == "array" else [world]
@@ -127,7 +127,7 @@ def hash_of(world) -> list[int]:
     return [zlib.crc32(b"".join(row.values())) for row in whole(world)]
 
 
-def test_a_row_in_the_middle_of_a_pick_goes_on_without_sleep():
+def test_a_row_saved_during_a_pick_continues_without_sleep():
     """Saved at every twentieth tick, sleep off."""
     world, other = tray(2, step_mode="tick", sleep=False), tray(2, step_mode="tick", sleep=False, seed=8)
     for turn in range(120):
@@ -140,8 +140,8 @@ def test_a_row_in_the_middle_of_a_pick_goes_on_without_sleep():
             assert whole(world) == whole(other), turn
 
 
-def test_an_ended_row_of_given_poses_is_put_back_as_it_was():
-    """Cut off by its limit of ticks before its first pick ended: also the mask is as saved, index 0 alone."""
+def test_an_ended_row_of_given_poses_is_restored_unchanged():
+    """Truncated by its limit of ticks during the first pick: the mask is also restored, with index 0 alone."""
     world = laid(on_floor(SUGAR, y=-0.12), on_floor(SUGAR, y=0.12), tray_side=0.5, step_mode="tick", max_ticks=3)
     for _ in range(3):
         world.step([1])
@@ -159,7 +159,7 @@ def test_an_ended_row_of_given_poses_is_put_back_as_it_was():
     ids=["picks", "ticks", "motion"],
 )
 def test_check_world_finds_nothing(options, turns):
-    """The library's own checker: interpreted kernels, bounds, saving, rows alone, autoreset, threads."""
+    """The library's checker: interpreted kernels, bounds, saving, independent rows, autoreset, threads."""
     world = made(
         8,
         seed=5,

@@ -26,7 +26,7 @@ FLOOR = 0.02  # m, where objects lie
 def config(**options: Any) -> ClutterConfig:
     """By default three boxes and a bank of four scenes."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # episodes too short to clear the tray are meant
+        warnings.simplefilter("ignore", UserWarning)  # episodes too short to clear the tray are intended
         return ClutterConfig(**{"num_objects_per_type": 1, "bank_size": 4, "max_episode_steps_discrete": 6} | options)
 
 
@@ -49,7 +49,7 @@ def made(
 
 
 def tray(rows: int, **given: Any) -> Any:
-    """The same after its first reset."""
+    """A world of such a tray after its first reset."""
     world = made(rows, **given)
     world.reset()
     return world
@@ -62,7 +62,7 @@ def on_floor(kind: str, x: float = 0.0, y: float = 0.0, q: tuple[float, ...] = F
 
 
 def laid(*poses: list[float], **options: Any) -> Any:
-    """A world of one row with these poses, as many of each type."""
+    """A world of one row with these poses, equally many of each type."""
     types = options.setdefault("box_objects", (SUGAR,))
     world = made(1, **{"num_objects_per_type": len(poses) // len(types), "bank_size": 1} | options)
     world.reset(instance={"init_pose": np.array([poses])})
@@ -70,14 +70,14 @@ def laid(*poses: list[float], **options: Any) -> Any:
 
 
 def heavy(kind: str, mass: float) -> str:
-    """The name of a type like this one with another mass."""
+    """The name of a copy of this type with another mass."""
     name, (shape, size, _) = f"{kind}-{mass}", CATALOGUE[kind]
     register_object_type(name, shape, size if shape == "box" else size[1:], mass)
     return name
 
 
 def play(world: Any, turns: int, seed: int = 0, start: int = 0) -> None:
-    """Allowed actions at random in the rows that are not at their end."""
+    """Plays random allowed actions in the live rows."""
     for turn in range(start, start + turns):
         live = np.flatnonzero(~world.done)
         if not len(live):
@@ -86,7 +86,7 @@ def play(world: Any, turns: int, seed: int = 0, start: int = 0) -> None:
 
 
 def bits(world: Any, row: int, fields: Any = None) -> dict[str, bytes]:
-    """Every field of a row but the keys, as bytes."""
+    """Every field of a row except the keys, as bytes."""
     found = {}
     for name, f in world.fields.items():
         role = f.role.name

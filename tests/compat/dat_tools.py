@@ -1,4 +1,4 @@
-"""Small environments of the tracking benchmark, and traces of a row that can be compared to the byte."""
+"""Small environments of the tracking benchmark, and traces of a row for comparison to the byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL: dict[str, Any] = {
     "RewardParams": True,
     "RewardType": "DVAT",
 }
-"""A section of the original's file that also has options of ours. Episodes last 12 steps at most."""
+"""A section of the original's configuration file with additional options of ours. Episodes last at most 12 steps."""
 STACKED = {**SMALL, "frame_stack": 2, "State_channel": 1, "Norm_Type": 1}
 VELOCITY = {**SMALL, "action_mode": "velocity"}
 SECTIONS = {"plain": SMALL, "stacked": STACKED, "velocity": VELOCITY}
@@ -32,7 +32,7 @@ ROWS, ROW, SEED, EPISODES = 3, 2, 7, 3
 
 
 def lone(section: dict[str, Any]) -> Any:
-    """The row as an environment of its own."""
+    """The row as a separate environment."""
     return general_env("Benchmark", section, ROWS, ROW, seed=SEED)[0]
 
 
@@ -41,18 +41,18 @@ Step = tuple[bytes, float, bool, bytes]
 
 
 def action_at(episode: int, t: int) -> int:
-    """What the row does; now and then something that is no action."""
+    """The row's action; occasionally an invalid one."""
     return 9 if (episode + t) % 8 == 7 else (3 * episode + 2 * t) % 7
 
 
 def speeds_at(episode: int, t: int) -> np.ndarray:
-    """The same in velocity mode: tenths and sevenths, which float32 and float64 do not write alike."""
+    """The same in velocity mode: tenths and sevenths, which differ between float32 and float64."""
     number = action_at(episode, t)
     return np.full(4, 1.5) if number == 9 else np.array([0.1 * number, -1 / (1 + number), 1.0, number / 7 - 0.5])
 
 
 def deeds(section: dict[str, Any]) -> Any:
-    """What the row does in such a section, by episode and step."""
+    """The row's actions in this section, by episode and step."""
     return speeds_at if section.get("action_mode") == "velocity" else action_at
 
 
@@ -62,7 +62,7 @@ def flat(supplements: list[Any]) -> bytes:
 
 
 def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) -> list[Step]:
-    """Episodes of a row of the world itself, its states and supplements made by hand."""
+    """Episodes of a row of the world itself, with states and supplements computed here."""
     config = TrackingConfig.from_dat(section)
     world: Any = Tracking.variant(config)(ROWS, config, seed=SEED, autoreset="disabled")
     act, trace = deeds(section), []
@@ -90,7 +90,7 @@ def by_world(section: dict[str, Any], row: int = ROW, episodes: int = EPISODES) 
 
 
 def by_hand(reset: Any, step: Any, act: Any = action_at, episodes: int = EPISODES) -> list[Step]:
-    """The same of an environment that is reset by its caller: `reset()` gives state and supplements, `step(action)`
+    """The same for an environment that its caller resets: `reset()` returns state and supplements, `step(action)`
     state, reward, done, supplements."""
     trace: list[Step] = []
     for episode in range(episodes):
@@ -105,7 +105,7 @@ def by_hand(reset: Any, step: Any, act: Any = action_at, episodes: int = EPISODE
 
 
 def by_turns(begin: Any, turn: Any, ignored: Any, act: Any = action_at, episodes: int = EPISODES) -> list[Step]:
-    """The same of one whose turn after an end is a reset, with `ignored` for its action: `begin()` as `reset`,
+    """The same for one that resets in the turn after an end, with the action `ignored`: `begin()` as `reset`,
     `turn(action)` as `step`."""
     state, more = begin()
     trace: list[Step] = [(state.tobytes(), 0.0, False, flat(more))]
@@ -118,6 +118,6 @@ def by_turns(begin: Any, turn: Any, ignored: Any, act: Any = action_at, episodes
 
 
 def without_supplements_at_resets(trace: list[Step]) -> list[Step]:
-    """Gymnasium's reset tells nothing but the state."""
+    """The trace without the supplements of resets: Gymnasium's reset returns only the state."""
     began = [True, *(done for *_, done, _ in trace[:-1])]
     return [(state, reward, done, b"" if new else more) for new, (state, reward, done, more) in zip(began, trace)]

@@ -22,7 +22,7 @@ TWO_TYPES = {"box_objects": ("004_sugar_box", "008_pudding_box"), "num_objects_p
 
 @pytest.fixture(scope="module")
 def played():
-    """Six objects a row, two rows, two picks of the highest each."""
+    """Six objects a row, two rows, two picks of the highest object in each."""
     env = EnvClutterEnv(num_envs=2, config_preset="small_scene", threads=1)
     env.reset(seed=0)
     for _ in range(2):
@@ -50,8 +50,8 @@ def test_it_is_made_as_documented():
     assert isinstance(env, MilkrunVectorEnv) and isinstance(env.world, Clutter)
 
 
-def test_a_configuration_of_ones_own(monkeypatch):
-    """Five of each type and 18 attempts; a later edit has no effect. (Few scenes: they are settled here.)"""
+def test_a_custom_configuration(monkeypatch):
+    """Five of each type and 18 attempts; a later edit has no effect. (Few scenes, as they are generated here.)"""
     monkeypatch.setitem(sections.DEFAULTS, "bank_size", 1)
     config = Config()
     config.env.num_objects_per_type = 5
@@ -66,7 +66,7 @@ def test_a_configuration_of_ones_own(monkeypatch):
 
 
 def test_objects_are_found_as_documented(played):
-    """Counts of two picks: what is grasped and what remains makes six, in every environment."""
+    """Counts after two picks: grasped and remaining objects sum to six in every environment."""
     env = played
     all_objects = env.all_objects
     env_0_objects = env.selectable_objects[0]
@@ -78,7 +78,7 @@ def test_objects_are_found_as_documented(played):
 
 
 def test_suction_is_active_while_the_cup_holds():
-    """Switched on over nothing it is not; `current_suction_object` says the same."""
+    """Switched on over nothing it is inactive; `current_suction_object` agrees."""
     env = tiny(use_discrete_action=False)
     env.reset(seed=0)
     for _ in range(3):
@@ -86,8 +86,8 @@ def test_suction_is_active_while_the_cup_holds():
     assert not env.is_suction_active.any() and env.current_suction_object.tolist() == [-1, -1]
 
 
-def test_observations_lie_within_the_bounds_that_are_declared():
-    """True bounds, so that numbers scaled by them keep their digits: at most 2 where the cup is at its farthest."""
+def test_observations_lie_within_the_declared_bounds():
+    """The bounds are tight, so that scaled numbers keep their digits: at most 2 at the cup's farthest position."""
     for options in ({}, {"use_discrete_action": False}):
         env = EnvClutterEnv(2, config_preset="small_scene", seed=1, threads=1, **options)
         space = env.world.fields["globals"].bounds(env.world.sizes)
@@ -101,7 +101,7 @@ def test_observations_lie_within_the_bounds_that_are_declared():
 
 
 def test_the_first_scene_stands_after_construction():
-    """Nothing is grasped, all remains, nothing is aimed at; a first reset without a seed begins the same scene."""
+    """Nothing is grasped, all objects remain, none is targeted; a first reset without a seed starts the same scene."""
     env = EnvClutterEnv(num_envs=4, config_preset="default", seed=3, threads=1)
     assert [len(env.grasped_objects[e]) for e in range(4)] == [0] * 4
     assert [env.remaining_indices[e].tolist() for e in range(4)] == [list(range(12))] * 4
@@ -121,8 +121,8 @@ def test_the_first_scene_stands_after_construction():
     assert (vector.world.obj_pose[..., :3].reshape(-1, 3) == before).all()
 
 
-def test_both_ways_to_count_meet(played):
-    """An object by its global and by its own number is the same, and equal as a key."""
+def test_global_and_local_indices_give_the_same_object(played):
+    """The handles by global index and by index within the type are equal, also as keys."""
     for env_idx in range(2):
         for local_idx in range(played.total_objects_per_env):
             global_idx = env_idx * played.total_objects_per_env + local_idx
@@ -134,7 +134,7 @@ def test_both_ways_to_count_meet(played):
 
 
 def test_handles_have_names_and_types(played):
-    """Objects stand by type: of two each, number 3 is the second bottle."""
+    """Objects are sorted by type: with two each, number 3 is the second bottle."""
     o = played.all_objects[6 + 3]
     assert (o.name, o.type) == ("env_1_006_mustard_bottle_1", "006_mustard_bottle")
     np.testing.assert_array_equal(o.size, np.float32([0.05, 0.085, 0.175]))
@@ -156,7 +156,7 @@ def test_poses_are_those_of_the_world(played):
 
 
 def test_infos_are_those_of_the_world(played):
-    """Type, size, first pose, centre and the area seen, of an object in play."""
+    """Type, size, initial pose, centre and visible area of an object in play."""
     i = int(played.remaining_indices[1][0])
     info, w = played.object_info[1][i], played.world
     assert list(info) == ["type", "size", "initial_pose", "center", "exposed_area"] and len(info) == 5
@@ -170,7 +170,7 @@ def test_infos_are_those_of_the_world(played):
 
 
 def test_indices_are_in_order():
-    """Objects in play ascend; those taken out stand in the order of their picks."""
+    """Objects in play are ascending; removed objects are in the order of their picks."""
     env = tiny(autoreset_mode="disabled")
     env.reset(seed=0)
     np.testing.assert_array_equal(env.remaining_indices[0], [0, 1])
@@ -185,7 +185,7 @@ def test_indices_are_in_order():
 
 
 def flat(env: EnvClutterEnv) -> np.ndarray:
-    """Two boxes on their backs, apart, in every row: the long side of a box stands up in its own frame."""
+    """Two boxes on their backs, apart, in every row: in its own frame the long side of a box points up."""
     pose = np.zeros((2, 2, 7))
     half = np.sqrt(0.5)
     for i, (x, thick) in enumerate(((-0.045, 0.089), (0.045, 0.110))):
@@ -194,7 +194,7 @@ def flat(env: EnvClutterEnv) -> np.ndarray:
 
 
 def test_views_are_live():
-    """What was taken from the environment before a pick shows what came of it, without being asked for anew."""
+    """Views created before a pick show its result."""
     env = tiny()
     env.reset(seed=0)
     o, info, count, remaining = env.all_objects[0], env.object_info[0][0], env.step_count, env.remaining_indices
@@ -208,7 +208,7 @@ def test_views_are_live():
 
 
 def test_the_stage_of_each_environment():
-    """A tick a step: the same arrays as the world's, in the types that tensors of them have."""
+    """One tick a step: the arrays are the world's, with the dtypes of their tensors."""
     env = tiny(step_mode="tick")
     env.reset(seed=0)
     assert not env.env_busy.any() and list(env.env_target) == [-1, -1]
@@ -238,8 +238,8 @@ def test_the_stage_of_each_environment():
     assert env.current_suction_object[b] == actions[b] and env.env_stage[b] == 4
 
 
-def test_a_copy_has_views_of_its_own(played):
-    """Those of a copy show the copy; those of the original stay as they are."""
+def test_a_copy_has_its_own_views(played):
+    """Views of a copy show the copy; views of the original are unchanged."""
     for other in (copy.deepcopy(played), pickle.loads(pickle.dumps(played))):
         o, mine = other.all_objects[0], played.all_objects[0]
         assert o != mine and np.array_equal(o.pose.p, mine.pose.p)
@@ -273,7 +273,7 @@ ATTRIBUTES = [
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
 def test_attributes_cannot_be_written(played, name):
-    """As Python says it of what has no setter."""
+    """Python's AttributeError for a property without a setter."""
     with pytest.raises(AttributeError):
         setattr(played, name, None)
 
@@ -328,7 +328,7 @@ def test_sequences_and_infos_cannot_be_written(played):
 
 
 def test_sequences_are_sequences(played):
-    """They know ends, slices, numpy's integers, and where they stop."""
+    """They support negative indices, slices and numpy integers, and raise beyond the end."""
     objects = played.all_objects
     assert objects[-1] == objects[np.int64(11)] and [o.global_idx for o in objects[4:8]] == [4, 5, 6, 7]
     assert played.selectable_objects[-1] == played.selectable_objects[1]
@@ -340,7 +340,7 @@ def test_sequences_are_sequences(played):
 
 
 def test_it_plays_as_the_binding_does():
-    """The same seeds and actions give what a MilkrunVectorEnv of the same world gives."""
+    """The same seeds and actions give the results of a MilkrunVectorEnv of the same world."""
     env = tiny()
     other = MilkrunVectorEnv(2, "milkrun/Clutter-v0", config=ClutterConfig(**TWO_TYPES), threads=1)
     for mine, theirs in zip((env.reset(seed=3), env.step([0, 1])), (other.reset(seed=3), other.step([0, 1]))):
@@ -358,7 +358,7 @@ def test_the_seed_of_the_first_reset():
 
 
 def test_the_cup_may_be_moved():
-    """Four numbers a tick, and the lists as before; "tick" makes a step a tick."""
+    """Four numbers a tick, and the same lists; "tick" makes a step one tick."""
     env = tiny(use_discrete_action=False)
     env.reset(seed=0)
     assert isinstance(env.world, ClutterMotion) and env.single_action_space.shape == (4,)
@@ -369,7 +369,7 @@ def test_the_cup_may_be_moved():
     assert kept.config.step_mode == "tick" and kept.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     """Unknown presets and modes, two configurations at once, totals that disagree, no environments, no Config."""
     wrong = get_config("small_scene")
     wrong.env.total_objects_per_env = 7
@@ -389,7 +389,7 @@ def test_what_cannot_be_is_refused():
 
 
 def test_wrong_actions_change_nothing():
-    """A wrong shape is refused before anything moves; an object that is out by name, if illegal actions raise."""
+    """A wrong shape is refused before any change. If illegal actions raise, a removed object is refused by name."""
     env = tiny(illegal="raise", autoreset_mode="disabled")
     env.reset(options={"instance": {"init_pose": flat(env)}})
     for actions in ([0], [0.5, 1.0], [[0, 1]]):

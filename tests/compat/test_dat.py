@@ -1,4 +1,4 @@
-"""The names of the tracking benchmark: each is that of its own module, which needs its library only when asked for."""
+"""Names of the tracking benchmark: each comes from its own module, whose library is imported only on access."""
 
 import importlib
 import subprocess
@@ -27,13 +27,13 @@ def test_envs_is_the_class_of_the_family():
         ("handles", "milkrun.compat.parallel.rows"),
     ],
 )
-def test_a_wrapper_is_that_of_its_binding(name, module):
-    """And stands in the list of names."""
+def test_a_wrapper_is_the_class_of_its_binding(name, module):
+    """And is in the list of names."""
     assert getattr(dat, name) is getattr(importlib.import_module(module), name)
     assert name in dat.__all__
 
 
-def test_importing_envs_brings_no_library():
+def test_importing_envs_imports_no_library():
     """Neither Stable-Baselines3 nor tianshou nor torch."""
     script = (
         "import sys\n"
@@ -70,7 +70,7 @@ OWN = {
 
 
 def test_the_names_of_the_original_are_here():
-    """Each is that of its file, and stands in the list of names; nothing else does."""
+    """Each comes from its own file; the list of names holds exactly these."""
     for name, module in OWN.items():
         assert getattr(dat, name) is getattr(importlib.import_module(f"milkrun.compat.dat.{module}"), name)
         assert name in dat.__all__
@@ -78,13 +78,13 @@ def test_the_names_of_the_original_are_here():
         dat.GEE  # noqa: B018
 
 
-def test_the_family_hands_out_the_five_that_need_no_other_library():
-    """`milkrun.tracking` names them as text: they are the same objects."""
+def test_the_family_exports_the_five_that_need_no_other_library():
+    """`milkrun.tracking` exports them lazily by name: they are the same objects."""
     for name in ("BenchEnv_Multi", "general_env", "process_frame", "GE", "Envs"):
         assert getattr(milkrun.tracking, name) is getattr(dat, name) and name in milkrun.tracking.__all__
 
 
-def test_importing_the_family_brings_nothing():
+def test_importing_the_family_imports_no_library():
     """Neither numba nor torch nor gym nor msgpack; nor does `import milkrun.compat.dat`."""
     heavy = {"torch", "gym", "msgpack", "numba", "stable_baselines3", "tianshou", "Box2D"}
     script = f"import sys, milkrun.tracking, milkrun.compat.dat; print(sorted({heavy} & sys.modules.keys()))"
@@ -106,7 +106,7 @@ def test_importing_the_family_brings_nothing():
         (lambda: dat.Envs(2, 3), "env_list is a int: must be a list of 2 environments"),
     ],
 )
-def test_a_stranger_is_told_what_to_write(call, says):
-    """By the original's names, and each choice once."""
+def test_errors_name_the_valid_choices(call, says):
+    """With the original's names, and each choice once."""
     with pytest.raises(ConfigError, match=says):
         call()

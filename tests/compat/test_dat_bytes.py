@@ -1,5 +1,5 @@
-"""A drone of the tracking benchmark is the same to the byte, whichever class flies it and wherever: three episodes of
-states, rewards, ends and supplements, beside those of the world itself."""
+"""A drone of the tracking benchmark is equal to the byte in every class and process. Three episodes of states, rewards,
+ends and supplements are compared with those of the world itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_the_trace_has_ends_and_differs_between_rows(world):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_alone(world, kind):
-    """An environment of its own, as the original builds one a process."""
+    """A separate environment, as the original builds one in each process."""
     env, process = general_env("Benchmark", SECTIONS[kind], ROWS, ROW, seed=SEED)
     assert process(3) == 3
     assert by_hand(env.reset, env.step, deeds(SECTIONS[kind])) == world[kind]
@@ -49,7 +49,7 @@ def test_alone(world, kind):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_a_handle_among_others(world, kind):
-    """Stepped alone, while another one plays in between."""
+    """Stepped alone, with steps of another one in between."""
     envs = GE(ROWS, SECTIONS[kind], seed=SEED)
     envs[0].reset()
 
@@ -63,7 +63,7 @@ def test_a_handle_among_others(world, kind):
 
 @pytest.mark.parametrize(("kind", "ignored"), [("plain", 0), ("plain", 5), ("stacked", 9), ("velocity", [9.0] * 4)])
 def test_all_rows_at_once(world, kind, ignored):
-    """Through Envs; what is asked of a row that is being reset changes nothing. Rewards are float64, states float32."""
+    """Through Envs; the action of a row that is being reset has no effect. Rewards are float64, states float32."""
     with Envs(num_envs=ROWS, env_list=GE(ROWS, SECTIONS[kind], seed=SEED)) as envs:
         act = deeds(SECTIONS[kind])
 
@@ -83,7 +83,7 @@ def test_all_rows_at_once(world, kind, ignored):
 
 
 def test_the_classic_class(world):
-    """UAV_VAT, whose reset gives the state alone."""
+    """UAV_VAT, whose reset returns only the state."""
     env = UAV_VAT(ROWS, SMALL, None, ROW, seed=SEED)
 
     def step(action):
@@ -95,7 +95,7 @@ def test_the_classic_class(world):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_the_gymnasium_class(world, kind):
-    """UAV_VAT_Gymnasium; the buffer of pictures as its own argument. It closes with its world."""
+    """UAV_VAT_Gymnasium, with the picture buffer as an argument. It closes with its world."""
     stack = SECTIONS[kind].get("frame_stack", 0)
     env = UAV_VAT_Gymnasium(ROWS, {**SECTIONS[kind], "frame_stack": 0}, None, ROW, obs_buffer_len=stack, seed=SEED)
 
@@ -108,8 +108,8 @@ def test_the_gymnasium_class(world, kind):
 
 
 def test_in_other_processes(world):
-    """All three kinds in workers, played on one beat. Each one's time limit is known there too, also that of
-    BenchEnv_Multi, whose info is a list."""
+    """All three kinds in workers, stepped in lockstep. Each reports its time limit, also BenchEnv_Multi, whose info is
+    a list."""
     makers = [make_env(ROWS, ROW, gym, conf_path=SMALL, seed=SEED) for gym in (True, False)]
     pool = Aligned(Workers([*makers, partial(lone, SMALL)]))
     try:
@@ -123,9 +123,9 @@ def test_in_other_processes(world):
         def turn(action):
             obs, rewards, terminated, truncated, infos = pool.step(np.full(3, action))
             assert truncated.tolist() == [infos[1].get("reason") == "time"] * 3
-            told = [b"" if "reset_turn" in info else flat(info["SuppleInfo"]) for info in infos]
+            supplements = [b"" if "reset_turn" in info else flat(info["SuppleInfo"]) for info in infos]
             done = terminated | truncated
-            seen.append([(obs[k].tobytes(), rewards[k].item(), done[k].item(), told[k]) for k in range(3)])
+            seen.append([(obs[k].tobytes(), rewards[k].item(), done[k].item(), supplements[k]) for k in range(3)])
             return obs[0], rewards[0], done[0], []
 
         by_turns(begin, turn, 4)
@@ -137,7 +137,7 @@ def test_in_other_processes(world):
 
 
 def test_seeds_at_a_reset_are_the_callers():
-    """reset(seed=s) begins the first episode of row 0 of s; Envs seeds environment i with s + i."""
+    """reset(seed=s) starts the first episode of row 0 of seed s; Envs seeds environment i with s + i."""
     first = general_env("Benchmark", SMALL, 1, 0, seed=12)[0].reset()[0].tobytes()
     env = general_env("Benchmark", SMALL, ROWS, ROW, seed=SEED)[0]
     env.reset()
@@ -148,12 +148,12 @@ def test_seeds_at_a_reset_are_the_callers():
     assert UAV_VAT_Gymnasium(ROWS, SMALL, None, ROW).reset(seed=12)[0].tobytes() == first
     with Envs(ROWS, GE(ROWS, SMALL, seed=SEED)) as envs:
         assert envs.reset(seed=10)[2].tobytes() == first
-        assert action_at(0, 0) == 0  # the state after it is another
+        assert action_at(0, 0) == 0  # it changes the state
         assert envs.step([0] * ROWS)[0][2].tobytes() != first
 
 
-def test_separate_environments_in_envs_tell_a_time_limit():
-    """Their info is a list: that the end was a limit is read off the environment."""
+def test_separate_environments_in_envs_report_a_time_limit():
+    """Their info is a list, so Envs reads the time limit from the environment."""
     short = {**SMALL, "max_sim_steps": 8, "init_no_done": 48}
     items = [general_env("Benchmark", short, 2, i, seed=1)[0] for i in (0, 1)]
     with Envs(2, items) as envs:

@@ -1,4 +1,4 @@
-"""BenchEnv_Multi and its relatives in this process: arguments, what they tell, what they refuse, their log."""
+"""BenchEnv_Multi and related classes in this process: arguments, attributes, refusals, log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOVES = [40, -40, 40, -40, -2, 2]
 def bench(
     process_state=None, Action_dim=7, action_list=MOVES, arg_worker=1, process_idx=0, seed=1, config=CONFIG, **given
 ):
-    """By the arguments of the original, in their order."""
+    """Takes the arguments of the original, in their order."""
     said = {"Control_Frequence": 125, "reward_type": "default", "verbose": False, "delay": 20, **given}
     return BenchEnv_Multi(
         Action_dim,
@@ -51,7 +51,7 @@ def bench(
 
 
 def test_the_arguments_of_the_original_become_options():
-    """They win over `config`, whose other options stay."""
+    """They override `config`, whose other options stay."""
     env = bench(action_list=(30, -20, 10, -5, -1, 1.5), Control_Frequence=250, reward_type="E2E", delay=3)
     c = env.config
     assert (c.forward, c.backward, c.left, c.right, c.ccw, c.cw) == (30, -20, 10, -5, -1, 1.5)
@@ -61,8 +61,8 @@ def test_the_arguments_of_the_original_become_options():
     assert bench(Action_dim=6).action_space.n == 6
 
 
-def test_turns_go_where_the_list_says():
-    """Action 4 is counter-clockwise: after it the yaw has grown; a mirror of action 5."""
+def test_yaw_actions_follow_the_list():
+    """Action 4 is counter-clockwise: the yaw grows; action 5 is its mirror image."""
     env = bench()
     for action, sign in ((4, 1), (5, -1)):
         env.reset()
@@ -72,8 +72,8 @@ def test_turns_go_where_the_list_says():
         assert np.sign(turned) == sign
 
 
-def test_supplements_are_what_was_asked_for_in_order():
-    """The drone's state, then 60 numbers and the target's kind, then the cloud; nothing if nothing is asked for."""
+def test_supplements_are_the_requested_ones_in_order():
+    """The drone's state, then 60 numbers and the target's kind, then the cloud; empty if none is requested."""
     env, _ = general_env("Benchmark", SMALL, 1, 0, seed=3)
     _, info = env.reset()
     assert [len(part) for part in info] == [19, 61, 80]
@@ -99,7 +99,8 @@ def test_states_lie_in_their_space(norm, low, high, dtype):
 
 
 def test_process_state_gets_rgb_pictures():
-    """(H, W, 3) uint8; what it makes is the state, and its shape that of the space. Stacked ones come one by one."""
+    """(H, W, 3) uint8; its result is the state and sets the shape of the space. Stacked pictures are passed one by
+    one."""
     seen = []
 
     def process(picture):
@@ -127,7 +128,7 @@ def test_process_state_gets_rgb_pictures():
     ],
 )
 def test_processed_states_lie_in_their_space(process, dtype, low, high):
-    """Its bounds are those of the type that the function makes; fractions of any width are float32."""
+    """The bounds are those of the function's dtype; floats of any width become float32."""
     for stack in (0, 2):
         env = bench(process, config=CONFIG.replace(frame_stack=stack))
         space, states = env.observation_space, [env.reset()[0], env.step(0)[0]]
@@ -135,11 +136,11 @@ def test_processed_states_lie_in_their_space(process, dtype, low, high):
         assert all(space.contains(state) and state.dtype == dtype for state in states)
 
 
-# -- what it tells --------------------------------------------------------------------------------------------
+# -- attributes -----------------------------------------------------------------------------------------------
 
 
-def test_attributes_follow_the_play():
-    """Sim steps, scores and the reason: also where Envs has played the row, and after a limit in agent steps."""
+def test_attributes_are_current():
+    """Sim steps, scores and the reason: also after steps of Envs, and after a limit in agent steps."""
     envs = GE(2, {**SMALL, "RewardType": "default", "max_steps": 3}, seed=2)
     with Envs(2, envs) as all_rows:
         all_rows.reset()
@@ -157,12 +158,12 @@ def test_attributes_follow_the_play():
 
 
 def test_before_the_first_reset_there_is_no_supplement():
-    """In process as over a link."""
+    """In process and over a link."""
     env = bench()
     assert env.SuppleInfo == [] and env.curr_step == 0
 
 
-def test_reasons_are_names():
+def test_reasons_are_strings():
     """A drone that flies against a house crashes; it is not truncated."""
     env = bench(config=CONFIG.replace(start_height=(2.5, 2.5), max_sim_steps=1000, init_no_done=1000), seed=3)
     env.reset()
@@ -184,8 +185,8 @@ def test_render_is_the_camera():
         env.render("human")
 
 
-def test_a_handle_looks_at_its_own_row_only():
-    """The pictures of other rows stay as they were."""
+def test_a_handle_renders_only_its_own_row():
+    """The pictures of other rows are unchanged."""
     envs = GE(3, SMALL, seed=1)
     for env in envs:
         env.reset()
@@ -197,8 +198,8 @@ def test_a_handle_looks_at_its_own_row_only():
     assert [env.row for env in envs] == [0, 1, 2] and envs[1].process_idx == 1
 
 
-def test_states_are_the_callers_own():
-    """What was handed out is not changed by later turns."""
+def test_returned_states_are_never_changed():
+    """Later turns do not change returned states."""
     with Envs(2, GE(2, SMALL, seed=1)) as envs:
         first = envs.reset()
         kept = first.copy()
@@ -207,8 +208,8 @@ def test_states_are_the_callers_own():
         np.testing.assert_array_equal(first, kept)
 
 
-def test_a_copy_plays_on_alone():
-    """A deep copy has a world of its own."""
+def test_a_copy_is_independent():
+    """A deep copy has its own world."""
     env = bench(seed=3)
     env.reset()
     twin = copy.deepcopy(env)
@@ -221,7 +222,7 @@ def test_a_copy_plays_on_alone():
 
 
 def test_reset_comes_first_and_after_ends():
-    """Of a lone one and of a handle; also while other handles have not begun."""
+    """For a separate environment and for a handle, also while other handles have not started."""
     lone, (handle, other) = bench(config=CONFIG.replace(max_sim_steps=4)), GE(2, {**SMALL, "max_sim_steps": 4})
     for env in (lone, handle):
         with pytest.raises(ResetNeeded):
@@ -236,7 +237,7 @@ def test_reset_comes_first_and_after_ends():
 
 
 def test_a_world_closes_with_its_last_handle():
-    """One that is closed is refused, the others play on."""
+    """A closed handle is refused, the others play on."""
     first, second = GE(2, SMALL, seed=1)
     first.reset(), second.reset()
     first.close()
@@ -249,8 +250,8 @@ def test_a_world_closes_with_its_last_handle():
 
 
 @pytest.mark.parametrize("action", [1.5, [1, 2], True, None, np.zeros((1, 1), int), "left"])
-def test_what_is_no_action_is_refused(action):
-    """By its shape or kind; nothing has moved."""
+def test_an_invalid_action_is_refused(action):
+    """By its shape or dtype; nothing changes."""
     env = bench()
     env.reset()
     with pytest.raises(ShapeError, match="action"):
@@ -259,7 +260,7 @@ def test_what_is_no_action_is_refused(action):
 
 
 def test_actions_may_be_arrays_and_tensors_of_one():
-    """As the original's algorithms hand them over. One that is out of range flies as stop and is flagged."""
+    """As passed by the original's algorithms. An action out of range flies as stop and is flagged."""
     torch = pytest.importorskip("torch")
     states = []
     for action in (3, np.int64(3), np.array(3), np.array([3], np.int32), torch.tensor(3), torch.tensor([3])):
@@ -274,7 +275,7 @@ def test_actions_may_be_arrays_and_tensors_of_one():
 
 
 def test_velocity_actions():
-    """Four floats; the space says so."""
+    """Four floats, as in the space."""
     env = bench(config=CONFIG.replace(action_mode="velocity"))
     env.reset()
     assert env.action_space.shape == (4,)
@@ -305,13 +306,13 @@ def test_velocity_actions():
     ],
 )
 def test_arguments_are_refused_by_name(given, said):
-    """Name, value, what is allowed."""
+    """The message has the name, the value and the allowed values."""
     with pytest.raises(ConfigError, match=said):
         bench(**given)
 
 
-def test_constructors_refuse_in_sentences(tmp_path):
-    """Unknown ids, places that are none, files that are not there or are broken, with path and line."""
+def test_constructors_refuse_invalid_arguments(tmp_path):
+    """Unknown ids, invalid rows, missing or broken files, with path and line."""
     for env_id in ("Benchmrk", "LunarLander-v1", None):
         with pytest.raises(ConfigError, match=r"env_id=.*Benchmark"):
             general_env(env_id, None, 1, 0)
@@ -335,7 +336,7 @@ def test_constructors_refuse_in_sentences(tmp_path):
 
 
 def test_make_env_refuses():
-    """A rank that is none; a Monitor about the classic kind."""
+    """An invalid rank; a Monitor around the classic kind."""
     for rank in (2, -1):
         with pytest.raises(ConfigError, match="rank="):
             make_env(2, rank)
@@ -345,7 +346,7 @@ def test_make_env_refuses():
 
 @pytest.mark.parametrize(("package", "extra"), [("Box2D", "lunar"), ("pygame", "lunar")])
 def test_lunar_lander_names_the_extra(package, extra, monkeypatch):
-    """Where Box2D or pygame is missing."""
+    """If Box2D or pygame is missing."""
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=rf"\.\[{extra}\]"):
         general_env("LunarLander", None, 1, 0)
@@ -355,7 +356,7 @@ def test_lunar_lander_names_the_extra(package, extra, monkeypatch):
 
 
 def test_a_line_a_step(tmp_path):
-    """What was done, what it paid, and why it ended; a reset turn begins the next episode."""
+    """Action, reward and reason of the end; a reset turn starts the next episode."""
     section = {**SMALL, "max_sim_steps": 8, "verbose": True, "log_dir": str(tmp_path / "logs"), "RewardType": "default"}
     with Envs(2, GE(2, section, seed=1)) as envs:
         envs.reset()
@@ -373,8 +374,8 @@ def test_a_line_a_step(tmp_path):
     assert more[:4] == lines and len(more) == 6
 
 
-def test_logs_are_put_aside(tmp_path, monkeypatch):
-    """At their limit, which two files that were put aside keep too; nothing is lost before the third."""
+def test_logs_are_rotated(tmp_path, monkeypatch):
+    """At their size limit, which the two rotated files also keep; nothing is lost before the third rotation."""
     monkeypatch.setattr(step_log, "LARGEST", 200)
     log = step_log.StepLog(tmp_path, 0)
     for k in range(20):
@@ -388,7 +389,7 @@ def test_logs_are_put_aside(tmp_path, monkeypatch):
 
 
 def test_a_hidden_target_is_logged(tmp_path):
-    """In the window and not visible: a box hides it. Beyond the window it is nothing but away."""
+    """In the window and not visible: a box hides it. Outside of the window it is only logged as away."""
     log = step_log.StepLog(tmp_path, 0)
     log.step(0, 4, 0.999, 0.999, 1.0, False, 0)
     log.step(0, 8, 0.0, 0.0, 0.0, False, 0)
@@ -399,7 +400,7 @@ def test_a_hidden_target_is_logged(tmp_path):
 
 @pytest.mark.parametrize("act", ["close", "begin"])
 def test_a_forked_child_does_not_write_the_lines_of_its_parent(tmp_path, act):
-    """It closes the log, or writes on and leaves as an interpreter does: the parent's lines stand there once."""
+    """It closes the log, or writes and exits like an interpreter: the parent's lines occur once."""
     code = textwrap.dedent(f"""
         import os, sys
         from milkrun.compat.dat.log import StepLog
@@ -417,8 +418,8 @@ def test_a_forked_child_does_not_write_the_lines_of_its_parent(tmp_path, act):
     assert lines == ([] if act == "close" else ["episode 2"]) + mine
 
 
-def test_lines_wait_for_the_end_of_an_episode_or_for_enough_of_them(tmp_path, monkeypatch):
-    """And a log that nobody closes writes them when it is forgotten."""
+def test_lines_are_buffered_until_the_end_of_an_episode_or_a_size(tmp_path, monkeypatch):
+    """A log that is never closed writes them at garbage collection."""
     monkeypatch.setattr(step_log, "WAITING", 100)
     log = step_log.StepLog(tmp_path, 0)
     log.begin()
@@ -433,8 +434,8 @@ def test_lines_wait_for_the_end_of_an_episode_or_for_enough_of_them(tmp_path, mo
     assert len(path.read_text().splitlines()) == 5
 
 
-def test_a_log_that_cannot_be_written_says_so(tmp_path):
-    """A file stands where its folder should be."""
+def test_a_log_that_cannot_be_written_is_reported(tmp_path):
+    """A file exists in place of its folder."""
     (tmp_path / "logs").write_text("")
     env = bench(verbose=True, config=CONFIG.replace(log_dir=str(tmp_path / "logs")))
     with pytest.raises(ConfigError, match="log_dir: cannot write"):
@@ -442,7 +443,7 @@ def test_a_log_that_cannot_be_written_says_so(tmp_path):
 
 
 def test_without_verbose_nothing_is_written(tmp_path, monkeypatch):
-    """Nor is a folder made; the packaged file is verbose."""
+    """No folder is created either; the packaged file is verbose."""
     monkeypatch.chdir(tmp_path)
     bench().reset()
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""process_frame: size, channels, order of axes and scale of what a network is given."""
+"""process_frame: size, channels, order of axes and scale of a network's input."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_red_stays_red():
 
 
 def test_rows_and_columns_stay_where_they_are():
-    """A bright pixel in row 3, column 5 is there in each channel."""
+    """A bright pixel in row 3, column 5 stays there in each channel."""
     image = np.zeros((16, 16, 3), np.uint8)
     image[3, 5] = (255, 51, 0)
     state = process_frame(image, form())
@@ -36,7 +36,7 @@ def test_rows_and_columns_stay_where_they_are():
 
 
 def test_a_pixel_is_the_mean_of_its_area():
-    """Halved: of four pixels. From 24 to 16: 1 and a half pixels a side, (100 + 0/2)/1.5 = 66.67, rounded."""
+    """At half size: of four pixels. From 24 to 16: 1.5 pixels a side, (100 + 0/2)/1.5 = 66.67, rounded."""
     image = np.zeros((32, 32, 1), np.uint8)
     image[0, 0], image[0, 1], image[1, 0], image[1, 1] = 10, 20, 30, 41
     assert process_frame(image, form(channels=1, norm=None))[0, 0, 0] == 25  # 25.25
@@ -47,16 +47,16 @@ def test_a_pixel_is_the_mean_of_its_area():
     assert process_frame(wide, form(channels=1, norm=None))[0, 0, :3].tolist() == [33, 33, 0]
 
 
-def test_means_are_kept_by_any_size():
-    """The mean of a picture is that of its state, up to rounding a pixel, for sizes that do not divide."""
+def test_every_size_keeps_the_mean():
+    """The mean of a picture is that of its state, up to rounding a pixel, also for sizes that do not divide."""
     image = np.random.default_rng(0).integers(0, 256, (400, 600, 3), dtype=np.uint8)
     for size in (16, 84, 97):
         state = process_frame(image, form(size=size, norm=None))
         np.testing.assert_allclose(state.mean(axis=(1, 2)), image.mean(axis=(0, 1)), atol=0.3)
 
 
-def test_the_right_size_is_left_alone():
-    """Every byte value, twice through."""
+def test_a_picture_of_the_right_size_is_unchanged():
+    """Every byte value, processed twice."""
     image = np.arange(768, dtype=np.uint32).astype(np.uint8).reshape(16, 16, 3)
     state = process_frame(image, form(norm=None))
     np.testing.assert_array_equal(state, image.transpose(2, 0, 1))
@@ -77,7 +77,7 @@ def test_grey_weighs_the_channels():
 )
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_all_bytes_are_scaled_exactly(norm, by_hand, chunks):
-    """As numpy divides in float32, to the bit, on as many threads as wanted."""
+    """Equal to numpy's division in float32, to the bit, on any number of threads."""
     pixels = np.arange(256, dtype=np.uint8).repeat(5).reshape(4, -1, 4)
     assert normalise(pixels, norm, chunks).tobytes() == by_hand(pixels.astype(np.float32)).tobytes()
     assert normalise(pixels[:, ::2], norm).tobytes() == by_hand(pixels[:, ::2].astype(np.float32)).tobytes()
@@ -93,8 +93,8 @@ def test_all_bytes_are_scaled_exactly(norm, by_hand, chunks):
         None,
     ],
 )
-def test_what_is_no_picture_is_refused(image):
-    """Dtype and shape are named."""
+def test_an_invalid_picture_is_refused(image):
+    """The message names dtype and shape."""
     with pytest.raises(ShapeError, match=r"image: .*must be uint8"):
         process_frame(image, SECTION)
 
@@ -113,7 +113,7 @@ def test_forms_come_from_every_configuration():
 
 @pytest.mark.parametrize("env_id", ["LunarLander", "LunarLander-v2", "LunarLander-v3"])
 def test_lunar_lander_is_seen_as_pictures(env_id):
-    """Gymnasium's, whose rendering the section asks for; the picture is of now, whatever state is given."""
+    """Gymnasium's, whose rendering the section requests; the picture is the current one for any given state."""
     pytest.importorskip("Box2D")
     pytest.importorskip("pygame")
     env, process = general_env(env_id, {"Need_render": 1, "State_size": 40, "State_channel": 1}, 1, 0)

@@ -1,4 +1,4 @@
-"""UAV_VAT with and without the package gym, the registered id, makers of environments, and the smoke tests."""
+"""UAV_VAT with and without the package gym, the registered id, environment factories, and the smoke tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS = {"conf_path": SMALL, "seed": 3}
 
 
 def gym_package(make):
-    """A stand-in for the old package: what its users call."""
+    """A stub of the old package with the functions that its users call."""
     gym, envs, registration = ModuleType("gym"), ModuleType("gym.envs"), ModuleType("gym.envs.registration")
     gym.Env = type("Env", (), {"reward_range": (0, 0)})
     gym.make, registration.register = make, lambda id, entry_point: registry.__setitem__(id, entry_point)
@@ -39,7 +39,7 @@ def gym_package(make):
 
 
 def test_without_gym_it_is_a_plain_class_with_the_same_attributes():
-    """Spaces are Gymnasium's; a reset gives the state alone, a step four results."""
+    """Spaces are Gymnasium's; a reset returns only the state, a step four results."""
     env = UAV_VAT(**OPTIONS)
     assert UAV_VAT.__bases__ == (object,) or "gym" in sys.modules
     assert "rgb_array" in env.metadata["render.modes"] and env.spec is None and env.reward_range[0] == -np.inf
@@ -80,7 +80,7 @@ def register(id, entry_point):
     gym.registry[id] = entry_point
 """,
 }
-"""As much of gym 0.26 as a user of one environment calls, with the check that its `make` makes of spaces."""
+"""The part of gym 0.26 for a single environment, with the check of spaces in its `make`."""
 PLAY = """
 import gym, gymnasium
 from gym.envs.registration import register
@@ -104,8 +104,8 @@ if __name__ == "__main__":
 """
 
 
-def test_with_gym_it_is_one_of_its_environments(tmp_path):
-    """gym's `make` gives it with gym's spaces, also one of four floats; worker processes speak Gymnasium's."""
+def test_with_gym_it_is_a_gym_environment(tmp_path):
+    """gym's `make` returns it with gym's spaces, also one of four floats; worker processes use Gymnasium's."""
     for name, text in GYM.items():
         file = tmp_path / "gym" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -118,8 +118,8 @@ def test_with_gym_it_is_one_of_its_environments(tmp_path):
     assert "UAV_VAT is made without it" not in done.stdout
 
 
-def test_gym_test_says_when_it_does_without(monkeypatch, capsys, tmp_path):
-    """gym is absent, or makes environments of another kind; then the packaged configuration is played directly."""
+def test_gym_test_reports_if_it_runs_without_gym(monkeypatch, capsys, tmp_path):
+    """If gym is missing or makes environments of another kind, the packaged configuration is played directly."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "gym", None)
     played = []
@@ -136,7 +136,7 @@ def test_gym_test_says_when_it_does_without(monkeypatch, capsys, tmp_path):
 
 
 def test_gymnasium_knows_the_id():
-    """As UAV_VAT_Gymnasium, played through Gymnasium's own wrappers without a warning."""
+    """As UAV_VAT_Gymnasium, played through Gymnasium's wrappers without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env = gymnasium.make("UAVVAT-v0", **OPTIONS)
@@ -147,7 +147,7 @@ def test_gymnasium_knows_the_id():
 
 
 def test_registering_the_id_again_only_overrides_it():
-    """The original's line with Gymnasium's `register`: its usual remark, no error."""
+    """The original's line with Gymnasium's `register`: its usual warning, no error."""
     spec = gymnasium.registry["UAVVAT-v0"]
     try:
         with warnings.catch_warnings(record=True) as said:
@@ -159,8 +159,8 @@ def test_registering_the_id_again_only_overrides_it():
         gymnasium.registry["UAVVAT-v0"] = spec
 
 
-def test_makers_travel():
-    """A pickled maker makes the same environment; both kinds; with SB3's Monitor about it."""
+def test_factories_can_be_pickled():
+    """A pickled factory makes the same environment; both kinds; with SB3's Monitor around it."""
     pytest.importorskip("stable_baselines3")
     from stable_baselines3.common.monitor import Monitor
 
@@ -174,23 +174,23 @@ def test_makers_travel():
     assert isinstance(watched, Monitor) and isinstance(watched.unwrapped, UAV_VAT_Gymnasium)
 
 
-def test_films_run_at_the_rate_of_the_steps():
-    """50 a second where the section or the simulator's file says so; the packaged 125 elsewhere, also of the class."""
+def test_videos_have_the_rate_of_the_steps():
+    """50 a second by the section or the simulator's file; otherwise the packaged 125, also for the class."""
     for kind in (UAV_VAT, UAV_VAT_Gymnasium):
         slow = kind(1, {**SMALL, "Control_Frequence": 50}), kind(1, SMALL, {"Control_Frequence": 50})
         assert [env.metadata["render_fps"] for env in (*slow, kind(1, SMALL), kind)] == [50, 50, 125, 125]
 
 
 def test_ppo_learns_from_any_number_of_steps():
-    """67 is a prime above the largest batch, 64: only batches of one would fit, which PPO refuses. So there are 68
+    """67 is a prime above the largest batch, 64: only batches of one would divide it, which PPO refuses. So it plays 68
     turns, each a step or the reset after an end."""
     pytest.importorskip("stable_baselines3")
     found = stableparallel_test(n_envs=1, gym=False, steps=67, **OPTIONS)
     assert found["steps"] + found["episodes"] in (68, 69)  # 69: the last turn was an end
 
 
-def test_the_simulators_file_is_laid_over_the_section():
-    """Of both classes; what has no meaning is listed."""
+def test_the_simulators_file_overrides_the_section():
+    """In both classes; unsupported keys are listed."""
     file = {"Train_Total_Steps": 8, "Socket_Ip": "127.0.0.1"}
     for env in (UAV_VAT(1, SMALL, file), UAV_VAT_Gymnasium(1, SMALL, file)):
         assert (env.config.max_sim_steps, env.config.size) == (8, 16) and env.config.ignored == ("Socket_Ip",)
@@ -205,8 +205,8 @@ def test_the_simulators_file_is_laid_over_the_section():
         ("tianshou", "tianshou", lambda: test_tianshou_env()),
     ],
 )
-def test_what_is_missing_is_named(package, extra, call, monkeypatch):
-    """The extra that brings it; all else works without."""
+def test_the_error_on_a_missing_package_names_its_extra(package, extra, call, monkeypatch):
+    """All other functions work without the package."""
     for name in [m for m in sys.modules if m == package or m.startswith(f"{package}.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)

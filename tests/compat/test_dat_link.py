@@ -1,5 +1,5 @@
-"""The seam between the classes of the benchmark and a simulator elsewhere: who is asked what, and what is made of the
-answers. The simulator is a script."""
+"""The interface between the classes of the benchmark and an external simulator: requests and the use of the replies.
+The simulator is a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ TIME, CRASH = 10, 1
 
 
 class Link:
-    """A drone that sees the number of its step, is paid 1, 2, 5 and then ends: even rows by their time limit."""
+    """A drone that observes the number of its step, gets rewards 1, 2, 5 and then ends: even rows by their time
+    limit."""
 
     log: list = []
     lost = False
@@ -78,8 +79,8 @@ def scripted(monkeypatch):
     monkeypatch.setattr(Link, "lost", False)
 
 
-def test_reset_and_step_ask_and_wait():
-    """States are normalised here, supplements have the kind's name, attributes are those of the answer."""
+def test_reset_and_step_send_a_request_and_wait():
+    """The client normalises states, supplements contain the kind's name, attributes are those of the reply."""
     env, _ = general_env("Benchmark", LINKED, 4, 2, seed=9)
     state, info = env.reset()
     assert state.dtype == np.float32 and not state.any() and info == [[0.0] * 60 + ["bus"]]
@@ -97,13 +98,13 @@ def test_reset_and_step_ask_and_wait():
     env.close()
     with pytest.raises(Closed):
         env.reset()
-    asks = [("ask_reset", 2, None), ("ask_step", 2, 3), ("ask_step", 2, 6), ("ask_step", 2, 6), ("ask_reset", 2, 5)]
-    answered = [one for ask in asks for one in (ask, ("answer", 2))]
+    requests = [("ask_reset", 2, None), ("ask_step", 2, 3), ("ask_step", 2, 6), ("ask_step", 2, 6), ("ask_reset", 2, 5)]
+    answered = [one for request in requests for one in (request, ("answer", 2))]
     assert Link.log == [("made", 9, 2, 4), *answered, ("close", 2)]
 
 
-def test_send_and_receive_are_there_for_links_only():
-    """By them Envs knows what may be asked all at once."""
+def test_only_links_have_send_and_receive():
+    """Envs uses them to send all requests before waiting."""
     env = general_env("Benchmark", LINKED, 1, 0)[0]
     env.send(None, seed=3)
     with pytest.raises(LinkProtocol, match="the last answer"):
@@ -117,8 +118,8 @@ def test_send_and_receive_are_there_for_links_only():
     assert not hasattr(here, "send") and not hasattr(here, "receive") and not hasattr(here, "batch")
 
 
-def test_a_group_of_links_is_asked_before_one_is_waited_for():
-    """GE makes n links that agree on a seed; Envs plays them on one beat, with the reset turn of an end."""
+def test_requests_of_a_group_are_sent_before_the_first_reply():
+    """GE makes n links with a common seed; Envs steps them in lockstep, with the reset turn after an end."""
     items = GE(2, LINKED)
     assert Link.log == [("made", 0, 0, 2), ("made", 0, 1, 2)]
     Link.log.clear()
@@ -142,7 +143,7 @@ def test_a_group_of_links_is_asked_before_one_is_waited_for():
 
 
 def test_a_group_is_made_whole_or_not_at_all(monkeypatch):
-    """The third has no place; the two before it are closed."""
+    """The third is refused; the first two are closed."""
 
     class Full(Link):
         def __init__(self, config, *, row, **place):
@@ -156,8 +157,8 @@ def test_a_group_is_made_whole_or_not_at_all(monkeypatch):
     assert Link.log[-2:] == [("close", 0), ("close", 1)]
 
 
-def test_a_failed_link_wants_a_reset():
-    """What it raised comes through, and the step after it is refused."""
+def test_a_failed_link_requires_a_reset():
+    """Its exception is propagated, and the next step is refused."""
     env = general_env("Benchmark", LINKED, 1, 0, seed=1)[0]
     env.reset()
     Link.lost = True
@@ -169,20 +170,20 @@ def test_a_failed_link_wants_a_reset():
     assert len(env.reset()) == 2
 
 
-def test_the_gym_classes_stand_on_links_too():
-    """An odd row crashes: terminated, and no time limit."""
+def test_the_gym_classes_work_over_links():
+    """An odd row crashes: terminated, not truncated."""
     classic = UAV_VAT(4, {**LINKED, "link": None, "auto_start": True}, None, 3, seed=2)
     modern = UAV_VAT_Gymnasium(4, LINKED, None, 3, seed=2)
     classic.reset(), modern.reset()
     for _ in range(3):
         *_, done, info = classic.step(0)
-        *_, terminated, truncated, told = modern.step(0)
-    assert done == 1 and info["TimeLimit.truncated"] is False and info["reason"] == told["reason"] == "crash"
+        *_, terminated, truncated, modern_info = modern.step(0)
+    assert done == 1 and info["TimeLimit.truncated"] is False and info["reason"] == modern_info["reason"] == "crash"
     assert (terminated, truncated) == (True, False)
 
 
 def test_the_steps_of_a_link_are_logged(tmp_path):
-    """Under its number in the group."""
+    """Under its index in the group."""
     env = general_env("Benchmark", {**LINKED, "verbose": True, "log_dir": str(tmp_path)}, 2, 1)[0]
     env.reset()
     env.step(3)
@@ -192,7 +193,7 @@ def test_the_steps_of_a_link_are_logged(tmp_path):
 
 @pytest.mark.parametrize("options", [{"link": "tcp"}, {"auto_start": True}])
 def test_worlds_themselves_refuse_a_link(options):
-    """They would play in this process, and say so instead."""
+    """Worlds play in this process only, and the error states it."""
     with pytest.raises(ConfigError, match=r"milkrun\.compat\.dat"):
         milkrun.make("milkrun/Tracking-v0", **options)
     milkrun.make("milkrun/Tracking-v0", preset="published", size=16, ground_cell=10.0).close()

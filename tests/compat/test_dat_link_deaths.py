@@ -1,5 +1,5 @@
-"""Environments of the benchmark over a link while processes die: the simulator is killed or stopped, the process that
-started it is killed, a client is killed while others wait for it. Every call returns, and nothing is left behind."""
+"""Environments of the benchmark over a link while processes die. The simulator is killed or stopped, its parent is
+killed, or a client is killed while others wait for it. Every call returns, and no process or thread is left."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing
 from functools import partial
 
 import numpy as np
@@ -30,15 +31,15 @@ from tests.tracking.link_tools import gone, simulators_of, until
 from tests.tracking.test_link_processes import READY, free_port, listens
 
 SILENCE = 3.0
-"""Seconds after which a simulator that says nothing is taken for dead in these tests."""
+"""Seconds after which a silent simulator is considered dead in these tests."""
 MANY = 20
-"""How often somebody dies in `make truth`."""
+"""Number of deaths in `make truth`."""
 LONG = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(autouse=True)
 def nothing_left(monkeypatch):
-    """No thread or simulator is left by a test; one that is silent is given up sooner."""
+    """A test leaves no thread or simulator; a silent simulator is given up sooner."""
     monkeypatch.setattr(client, "Patience", partial(client.Patience, silence=SILENCE))
     before = set(threading.enumerate())
     yield
@@ -46,14 +47,24 @@ def nothing_left(monkeypatch):
     assert simulators_of(os.getpid()) == []
 
 
-def first_states(episodes):
-    """With which state each row begins each of its episodes, by episode and row, in this process."""
-    with Envs(ROWS, GE(ROWS, SMALL, seed=SEED)) as envs:
-        return [[state.tobytes() for state in envs.reset()] for _ in range(episodes)]
+class FirstStates:
+    """The initial state of each episode of each row, by episode and row, in this process."""
+
+    def __init__(self):
+        self._envs = Envs(ROWS, GE(ROWS, SMALL, seed=SEED))
+        self._states = []
+
+    def __getitem__(self, episode):
+        while len(self._states) <= episode:
+            self._states.append([state.tobytes() for state in self._envs.reset()])
+        return self._states[episode]
+
+    def close(self):
+        self._envs.close()
 
 
 class Watched:
-    """Envs whose every turn is checked: what a row that was lost tells, and with what a row begins."""
+    """Envs with checks in every turn: the result of a lost row, and the initial state of a row."""
 
     def __init__(self, envs, expected):
         self.envs, self._expected = envs, expected
@@ -62,7 +73,7 @@ class Watched:
         self.lost = np.zeros(ROWS, int)
 
     def turn(self):
-        """Plays one; the seconds that it took."""
+        """Plays one turn; returns its duration in seconds."""
         envs, began = self.envs, time.monotonic()
         states, rewards, done = envs.step([1, 2, 3])
         seconds = time.monotonic() - began
@@ -93,11 +104,11 @@ class Watched:
     ],
 )
 def test_the_simulator_dies_in_a_step_of_envs(ways):
-    """The step returns the last states, no reward, truncated by link_lost; the next turn starts another simulator,
-    which goes on with the episode that would have come here. A row that had its answer before is lost a turn later."""
+    """The step returns the last states, no reward, truncated by link_lost. The next turn starts another simulator,
+    which continues with the next episode. A row that already had its reply is lost a turn later."""
     section = {**SMALL, "auto_start": True, "port": 0, "delay": READY, "max_restarts": len(ways)}
-    with Envs(ROWS, GE(ROWS, section, seed=SEED)) as envs:
-        watched = Watched(envs, first_states(3 * len(ways) + 2))
+    with closing(FirstStates()) as expected, Envs(ROWS, GE(ROWS, section, seed=SEED)) as envs:
+        watched = Watched(envs, expected)
         for death, way in enumerate(ways):
             if death % 2:
                 watched.turn()
@@ -110,7 +121,7 @@ def test_the_simulator_dies_in_a_step_of_envs(ways):
                 assert watched.turn() < 2.5 * SILENCE
             else:
                 if death == 0:
-                    os.kill(pid, signal.SIGSTOP)  # then it dies for certain while it owes all their answers
+                    os.kill(pid, signal.SIGSTOP)  # so it dies before any reply
                 killer.start()
                 while (watched.lost == before).any():
                     watched.turn()
@@ -127,9 +138,9 @@ def test_the_simulator_dies_in_a_step_of_envs(ways):
 
 @pytest.mark.parametrize("times", [1, pytest.param(MANY, marks=LONG)])
 def test_workers_over_a_link_die(times):
-    """Two environments of a group in workers, the first of which starts the simulator, and one here. Until somebody
-    dies a worker's row is that of the world. A client that is killed while the others wait for it frees them; with its
-    parent the simulator leaves, and who is left is told so. Nothing is left."""
+    """Two environments of a group in workers, the first of which starts the simulator, and one here. Before a death a
+    worker's row equals the world's. Killing a client releases the others that wait for it. Killing the simulator's
+    parent ends the simulator, and the remaining clients get an error. No process is left."""
     world = by_world(SMALL)
     for _ in range(times):
         port = free_port()
@@ -145,7 +156,7 @@ def test_workers_over_a_link_die(times):
             here.send(None)
             pool.reset()
             here.receive()
-            # The other one stops, so that all wait for it, and dies.
+            # The other worker stops, so that all wait for it, and dies.
             os.kill(pool.workers.pids[1], signal.SIGSTOP)
             here.send(0)
             pool.step_async([0, 0])
@@ -172,7 +183,7 @@ def test_workers_over_a_link_die(times):
 
 
 def _played(pool, here):
-    """The trace of the second worker, while the others play along."""
+    """The trace of the second worker, while the others play too."""
 
     def begin():
         here.send(None)
@@ -184,8 +195,8 @@ def _played(pool, here):
         here.send(None if here.end_reason else 5)
         states, rewards, dones, infos = pool.step(np.array([3, action]))
         here.receive()
-        told = infos[1]
-        assert told["TimeLimit.truncated"] == (told.get("reason") == "time")
-        return states[1], rewards[1], dones[1], [] if "reset_turn" in told else told["SuppleInfo"]
+        info = infos[1]
+        assert info["TimeLimit.truncated"] == (info.get("reason") == "time")
+        return states[1], rewards[1], dones[1], [] if "reset_turn" in info else info["SuppleInfo"]
 
     return [(*step, more if more != flat([]) else b"") for *step, more in by_turns(begin, turn, 4)]

@@ -1,5 +1,5 @@
-"""A drone of the tracking benchmark behind the real link is the same to the byte as the row of the world in this
-process, in every class of the benchmark: three episodes of states, rewards, ends and supplements."""
+"""A drone of the tracking benchmark over the real link equals the row of the in-process world to the byte. Every class
+of the benchmark plays three episodes of states, rewards, ends and supplements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.compat.dat_tools import (
 from tests.tracking.link_tools import PLENTY, Hosted, until
 
 KEYS = {"SuppleInfo", "reason", "r_c", "r_d", "illegal"}
-"""Of an info in process."""
+"""Keys of an in-process info."""
 AT_ENDS = {"reset_turn", "terminal_observation", "TimeLimit.truncated"}
 
 
@@ -43,7 +43,7 @@ def world():
 def simulator():
     before = set(threading.enumerate())
     with Hosted() as hosted, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client, "Patience", partial(Patience, silence=PLENTY))  # however busy the machine is
+        patch.setattr(client, "Patience", partial(Patience, silence=PLENTY))  # even on a busy machine
         yield hosted
         until(lambda: not hosted.server._groups)  # every environment of these tests was closed
     assert set(threading.enumerate()) == before
@@ -51,7 +51,7 @@ def simulator():
 
 @pytest.fixture
 def linked(simulator, request):
-    """The section of a kind, played by that simulator in a group of the test's own."""
+    """The section of a kind, played by that simulator in a separate group."""
 
     def section(kind="plain", **options):
         group = request.node.name
@@ -63,7 +63,7 @@ def linked(simulator, request):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_alone(world, linked, kind):
-    """One environment of a group of three, of which the others never come."""
+    """One environment of a group of three; the others never connect."""
     env, _ = general_env("Benchmark", linked(kind), ROWS, ROW, seed=SEED)
     assert by_hand(env.reset, env.step, deeds(SECTIONS[kind])) == world[kind]
     env.close()
@@ -71,7 +71,7 @@ def test_alone(world, linked, kind):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_one_of_several_that_do_not_move_together(world, linked, kind):
-    """With barrier false each is stepped alone, while another one plays in between."""
+    """With barrier false each is stepped alone, with steps of another one in between."""
     envs, act = GE(ROWS, linked(kind, barrier=False), seed=SEED), deeds(SECTIONS[kind])
     envs[0].reset()
 
@@ -87,8 +87,8 @@ def test_one_of_several_that_do_not_move_together(world, linked, kind):
 
 @pytest.mark.parametrize(("kind", "ignored"), [("plain", 0), ("plain", 5), ("stacked", 9), ("velocity", [9.0] * 4)])
 def test_all_at_once(world, linked, kind, ignored):
-    """Through Envs: around an end (r, True), (0.0, False), (r', False), the action of the turn that resets changes
-    nothing, and a time limit is told though info is a list."""
+    """Through Envs: around an end (r, True), (0.0, False), (r', False). The action of a reset turn has no effect, and a
+    time limit is reported though info is a list."""
     with Envs(ROWS, GE(ROWS, linked(kind), seed=SEED)) as envs:
         act, limits = deeds(SECTIONS[kind]), []
 
@@ -113,8 +113,8 @@ def test_all_at_once(world, linked, kind, ignored):
 
 
 def test_rows_that_end_at_different_times(linked):
-    """All rows of Envs over links and of Envs over one world, in which seeds and actions let rows end apart: the same
-    arrays turn by turn."""
+    """Envs over links and Envs over one world return the same arrays turn by turn; seeds and actions make the rows end
+    at different times."""
     section = {"end_reward": True, "RewardType": "default", "done_height": [21.0, 23.0], "start_height": [21.5, 22.5]}
     with (
         Envs(ROWS, GE(ROWS, linked(**section))) as there,
@@ -133,7 +133,7 @@ def test_rows_that_end_at_different_times(linked):
 
 @pytest.mark.parametrize("kind", ["plain", "velocity"])
 def test_the_classic_class(world, linked, kind):
-    """UAV_VAT, whose reset gives the state alone."""
+    """UAV_VAT, whose reset returns only the state."""
     env = UAV_VAT(ROWS, linked(kind), None, ROW, seed=SEED)
 
     def step(action):
@@ -147,7 +147,7 @@ def test_the_classic_class(world, linked, kind):
 
 @pytest.mark.parametrize("kind", SECTIONS)
 def test_the_gymnasium_class(world, linked, kind):
-    """UAV_VAT_Gymnasium; the buffer of pictures as its own argument."""
+    """UAV_VAT_Gymnasium, with the picture buffer as an argument."""
     stack = SECTIONS[kind].get("frame_stack", 0)
     env = UAV_VAT_Gymnasium(ROWS, linked(kind, frame_stack=0), None, ROW, obs_buffer_len=stack, seed=SEED)
 
@@ -160,8 +160,8 @@ def test_the_gymnasium_class(world, linked, kind):
     env.close()
 
 
-def test_every_word_of_an_environment_is_that_of_one_here(linked):
-    """Attributes, spaces, picture for people, what is told of a step; after a seed too."""
+def test_attributes_and_spaces_equal_those_in_process(linked):
+    """Attributes, spaces, rendered picture, flags of a step; also after a seed."""
     there, here = (general_env("Benchmark", section, ROWS, ROW, seed=SEED)[0] for section in (linked(), SMALL))
     assert there.observation_space == here.observation_space and there.action_space == here.action_space
     for seed in (None, 12, None):
@@ -178,15 +178,15 @@ def test_every_word_of_an_environment_is_that_of_one_here(linked):
     there.close()
 
 
-def test_all_links_are_told_before_the_first_is_waited_for(linked, monkeypatch):
-    """With barrier nobody has an answer until all have asked: one after another would wait for ever."""
-    envs, told = GE(ROWS, linked(delay=60.0), seed=SEED), []
+def test_all_links_send_before_the_first_is_waited_for(linked, monkeypatch):
+    """With barrier no link gets a reply before all have sent their request: sequential calls would deadlock."""
+    envs, calls = GE(ROWS, linked(delay=60.0), seed=SEED), []
 
     def noted(name, source):
         call = getattr(source, name)
 
         def noting(*args):
-            told.append((name, source.row))
+            calls.append((name, source.row))
             return call(*args)
 
         monkeypatch.setattr(source, name, noting)
@@ -197,13 +197,12 @@ def test_all_links_are_told_before_the_first_is_waited_for(linked, monkeypatch):
     with Envs(ROWS, envs) as played:
         played.reset()
         played.step([1, 2, 3])
-    beat = [*(("ask", row) for row in range(ROWS)), *(("answer", row) for row in range(ROWS))]
-    assert told == beat * 2
+    expected = [*(("ask", row) for row in range(ROWS)), *(("answer", row) for row in range(ROWS))]
+    assert calls == expected * 2
 
 
-def test_a_wrong_action_is_told_at_once_and_nobody_waits(linked):
-    """With barrier the others would wait for the one whose action was refused, until `delay` is over. After a reset all
-    goes on."""
+def test_a_wrong_action_is_reported_without_a_wait(linked):
+    """Otherwise, with barrier, the other environments would wait until `delay` is over. After a reset all play on."""
     with Envs(ROWS, GE(ROWS, linked(delay=600.0), seed=SEED)) as envs:
         envs.reset()
         with pytest.raises(WorkerError, match=r"item 1 failed at its step: .*ShapeError: the action must be an int"):
@@ -215,7 +214,7 @@ def test_a_wrong_action_is_told_at_once_and_nobody_waits(linked):
 
 
 def test_environments_that_wait_for_another_wait_together(linked):
-    """The third is connected and asks for nothing: both others are told so after one `delay`, not one after another."""
+    """The third is connected and sends no request: both others get the timeout after one `delay`, not two."""
     envs = GE(ROWS, linked(), seed=SEED)
     for env in envs:
         env._source._link.config = env.config.replace(delay=2.0)
@@ -230,13 +229,13 @@ def test_environments_that_wait_for_another_wait_together(linked):
         env.close()
 
 
-def test_an_answer_that_came_in_time_may_be_fetched_late(linked):
+def test_a_timely_reply_may_be_received_late(linked):
     """`delay` limits the wait, not the time between send and receive."""
     envs = GE(2, linked(delay=PLENTY), seed=SEED)
     link = envs[0]._source._link
     link.config = link.config.replace(delay=0.2)
     envs[0].send(None)
-    time.sleep(0.3)  # signs of life come meanwhile
+    time.sleep(0.3)  # signs of life arrive meanwhile
     envs[1].send(None)
     assert len(envs[1].receive()) == len(envs[0].receive()) == 2
     for env in envs:
@@ -244,7 +243,7 @@ def test_an_answer_that_came_in_time_may_be_fetched_late(linked):
 
 
 def test_an_interrupt_while_waiting_leaves_the_next_reset(linked, monkeypatch):
-    """Ctrl-C in a step: that turn is lost, and the next reset begins the next episode, alone and in Envs."""
+    """Ctrl-C in a step: that turn is lost, and the next reset starts the next episode, alone and in Envs."""
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -266,8 +265,8 @@ def test_an_interrupt_while_waiting_leaves_the_next_reset(linked, monkeypatch):
     env.close()
 
 
-def test_many_that_meet_a_silent_port_wait_once():
-    """Who listens there says nothing. Eight that try after another waited in vain do not wait as long each."""
+def test_clients_of_a_silent_port_wait_only_once():
+    """The server there never replies. After the first timeout, the other clients do not wait as long."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         section = {**SMALL, "link": f"tcp://127.0.0.1:{silent.getsockname()[1]}", "delay": 60.0}
         config = TrackingConfig.from_dat(section)

@@ -1,4 +1,4 @@
-"""`Envs` over environments of any kind: turns, ends, seeds, threads, links, and Gymnasium's own as the measure."""
+"""`Envs` over environments of any kind: turns, ends, seeds, threads, links, compared with Gymnasium's."""
 
 import gc
 import subprocess
@@ -31,15 +31,15 @@ def test_the_turn_after_an_end_is_a_reset_turn(kind):
 
 
 @pytest.mark.parametrize("kind", ["gymnasium", "classic", "mixed"])
-def test_ends_are_told_apart_and_told_in_infos(kind):
-    """The first environment terminates, the second is cut off; the end turn has the last observation."""
+def test_terminations_and_truncations_are_reported_in_infos(kind):
+    """The first environment is terminated, the second truncated; the end turn has the last observation."""
     with Envs(2, scripts(kind)) as envs:
         envs.reset()
         assert not envs.terminated.any() and not envs.reset_turn.any()
         for _ in range(3):
             assert not any("terminal_observation" in info or "reset_turn" in info for info in envs.infos)
             states, _, done = envs.step([0, 0])
-        states[:] = -1  # the caller's own
+        states[:] = -1  # owned by the caller
         assert (envs.terminated.tolist(), envs.truncated.tolist()) == ([True, False], [False, True])
         assert done.tolist() == [True, True]
         assert [info["terminal_observation"].tolist() for info in envs.infos] == [[1, 3], [1, 3]]
@@ -51,8 +51,8 @@ def test_ends_are_told_apart_and_told_in_infos(kind):
         assert not envs.reset_turn.any() and not any("reset_turn" in info for info in envs.infos)
 
 
-def test_what_an_environment_says_is_passed_on():
-    """Infos as they came, fresh dicts; a list of supplements has a name."""
+def test_infos_are_passed_on():
+    """Unchanged contents in new dicts; a list of supplements gets a key."""
     script, supplements = Script(), Supplements()
     with Envs(2, [script, supplements]) as envs:
         envs.reset()
@@ -62,7 +62,7 @@ def test_what_an_environment_says_is_passed_on():
 
 
 def test_an_environment_keeps_its_own_info():
-    """One that hands out the same dict again and again does not find our keys in it."""
+    """An environment that returns the same dict repeatedly does not find our keys in it."""
     script, own = Script(), {"weather": "fog"}
     step = script.step
     script.step = lambda action: (*step(action)[:4], own)
@@ -76,8 +76,8 @@ def test_an_environment_keeps_its_own_info():
         assert envs.infos == [own] == [{"weather": "fog"}]
 
 
-def test_a_reset_in_mid_pending_clears_the_pending_reset():
-    """After the end an explicit reset begins episode 2, and the next call is its first step, not another reset."""
+def test_an_explicit_reset_clears_the_pending_reset():
+    """After the end an explicit reset starts episode 2, and the next call is its first step, not another reset."""
     items = scripts("gymnasium")
     with Envs(2, items) as envs:
         envs.reset()
@@ -91,12 +91,12 @@ def test_a_reset_in_mid_pending_clears_the_pending_reset():
     assert items[0].log == [begin, step, step, step, begin, ("step", 1)]
 
 
-def test_the_ignored_action_reaches_nobody():
-    """On its reset turn an environment is told to reset and not told the action; the others step."""
+def test_the_ignored_action_reaches_no_environment():
+    """On its reset turn an environment gets a reset and not the action; the others step."""
     items = [Script(), Script()]
     with Envs(2, items) as envs:
         envs.reset()
-        items[1].t = 1  # one step ahead, so that it ends first
+        items[1].t = 1  # one step ahead, so it ends first
         for action in (0, 1, 2):
             _, rewards, done = envs.step([action, action])
         assert (rewards.tolist(), done.tolist()) == ([5, 0], [True, False])
@@ -129,8 +129,8 @@ def test_equal_to_gymnasium(id):
     assert ends >= 30
 
 
-def test_seeds_go_where_an_environment_takes_them():
-    """An int is offset by the index, a list has one each; a classic environment gets its seed before its reset."""
+def test_each_kind_of_environment_gets_its_seed():
+    """An int is offset by the index, a list has one for each; a classic environment gets its seed before its reset."""
     items = [Script(), Classic({}), Script()]
     with Envs(3, items) as envs:
         envs.reset(seed=10)
@@ -145,8 +145,8 @@ def test_seeds_go_where_an_environment_takes_them():
     assert items[2].log == [("reset", seed, None) for seed in (12, 7, None)]
 
 
-def test_links_are_all_told_before_one_is_heard():
-    """A turn of three links, one at its end: reset and steps are sent first, then all answers are received."""
+def test_all_links_send_before_the_first_receive():
+    """A turn of three links, one at its end: reset and steps are sent first, then all replies are received."""
     log = []
     links = [Link(name, log) for name in "abc"]
     with Envs(3, links) as envs:
@@ -162,8 +162,8 @@ def test_links_are_all_told_before_one_is_heard():
     assert threads() == []
 
 
-def test_all_step_at_once_each_in_a_thread_of_its_own():
-    """Four environments that wait for each other inside step; each sees one thread all its life, none the caller's."""
+def test_all_step_concurrently_each_in_its_own_thread():
+    """Four environments that wait for each other inside step; each always runs in one thread, never the caller's."""
     barrier = threading.Barrier(4)
     items = [Meets(barrier) for _ in range(4)]
     with Envs(4, items) as envs:
@@ -177,8 +177,8 @@ def test_all_step_at_once_each_in_a_thread_of_its_own():
     assert threads() == []
 
 
-def test_threads_go_with_an_object_that_nobody_closed():
-    """Forgotten, not closed: its threads end."""
+def test_threads_end_with_an_object_that_was_not_closed():
+    """Its threads end at garbage collection."""
     envs = Envs(3, [Script() for _ in range(3)])
     envs.reset()
     alive = threads()
@@ -191,7 +191,7 @@ def test_threads_go_with_an_object_that_nobody_closed():
 
 
 def test_states_of_any_structure():
-    """A dict of a tuple of a number and a list, and of a word."""
+    """A dict of a tuple (number, list) and a string."""
     with Envs(2, [Pair(), Pair()]) as envs:
         envs.reset()
         states, *_ = envs.step([0, 0])
@@ -205,7 +205,7 @@ def test_states_of_any_structure():
 
 
 def test_env_mk_is_called_for_each():
-    """With its arguments, as often as num_envs says."""
+    """With its arguments, num_envs times."""
     with Envs(num_envs=3, env_mk=Script, env_mk_args=["truncated"]) as envs:
         envs.reset()
         for _ in range(3):
@@ -214,7 +214,7 @@ def test_env_mk_is_called_for_each():
 
 
 def test_it_needs_numpy_alone():
-    """Importing it brings neither the compiler nor torch nor another library's wrappers."""
+    """Importing it imports neither the compiler nor torch nor another library's wrappers."""
     script = (
         "import sys\n"
         "from milkrun.compat.parallel.envs import Envs\n"

@@ -1,4 +1,4 @@
-"""What `Envs` refuses, and what it does when an environment fails."""
+"""What `Envs` refuses, and its behaviour when an environment fails."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ from tests.api.worker_envs import Classic, Script, Unseeded
 from tests.tracking.items import Breaks, Link, Pair, scripts, threads
 
 
-def test_a_link_that_fails_is_named_after_all_were_heard():
-    """Whether it cannot be told or does not answer; nothing is owed afterwards, and a reset begins anew."""
-    for fails, heard in [("send", ["a", "c"]), ("receive", ["a", "b", "c"])]:
+def test_a_failing_link_is_named_after_all_replies():
+    """For failures in send and in receive; no reply is outstanding afterwards, and a reset starts a new episode."""
+    for fails, received in [("send", ["a", "c"]), ("receive", ["a", "b", "c"])]:
         log = []
         links = [Link("a", log), Link("b", log, fails), Link("c", log)]
         with Envs(3, links) as envs:
@@ -26,12 +26,12 @@ def test_a_link_that_fails_is_named_after_all_were_heard():
             with pytest.raises(WorkerError, match="item 1 failed at its step: OSError") as caught:
                 envs.step([0, 0, 0])
             assert caught.value.index == 1
-            assert [call[1] for call in log if call[0] == "receive"] == heard
+            assert [call[1] for call in log if call[0] == "receive"] == received
             assert envs.reset().tolist() == [[2, 0]] * 3
 
 
-def test_an_interrupted_turn_of_links_does_not_shift_answers():
-    """Ctrl-C while the first is waited for: what was sent is heard before the reset that follows."""
+def test_an_interrupted_turn_of_links_does_not_shift_replies():
+    """Ctrl-C while waiting for the first: outstanding replies are received before the next reset."""
     log = []
     links = [Link("a", log), Link("b", log)]
     with Envs(2, links) as envs:
@@ -46,7 +46,7 @@ def test_an_interrupted_turn_of_links_does_not_shift_answers():
 
 
 def test_an_environment_that_raises_is_named_after_the_turn():
-    """Items 1 and 3 raise: WorkerError of 1 that mentions 3 and has the traceback; 0 and 2 have made their step."""
+    """Items 1 and 3 raise: the WorkerError is of 1, mentions 3 and has the traceback; 0 and 2 have stepped."""
     items = [Script(), Breaks(), Script(), Breaks()]
     with Envs(4, items) as envs:
         envs.reset()
@@ -63,8 +63,8 @@ def test_an_environment_that_raises_is_named_after_the_turn():
         assert envs.step([0, 0, 0, 0])[1].tolist() == [1, 1, 1, 1]
 
 
-def test_results_of_the_wrong_number_are_the_fault_of_their_environment():
-    """A step of three results names the item."""
+def test_a_wrong_number_of_results_names_the_environment():
+    """The error on a step with three results names the item."""
     script = Script()
     script.step = lambda action: (np.zeros(2), 1.0, False)
     with Envs(2, [Script(), script]) as envs:
@@ -75,7 +75,7 @@ def test_results_of_the_wrong_number_are_the_fault_of_their_environment():
 
 
 def test_states_that_do_not_fit_together_are_refused():
-    """Other shapes, or other keys; the item is named."""
+    """Different shapes or keys; the error names the item."""
     longer = Script()
     longer._look = lambda: np.zeros(3)
     for items, text in [
@@ -86,8 +86,8 @@ def test_states_that_do_not_fit_together_are_refused():
             envs.reset()
 
 
-def test_an_environment_that_takes_no_seed_is_named_and_nothing_moves():
-    """The other is not reset, and the turn goes on where it was."""
+def test_an_environment_that_takes_no_seed_is_named_and_nothing_changes():
+    """The other is not reset, and the episode continues."""
     script = Script()
     with Envs(2, [script, Unseeded()]) as envs:
         with pytest.raises(ConfigError, match="item 1 takes no seed"):
@@ -113,7 +113,7 @@ def test_an_environment_that_takes_no_seed_is_named_and_nothing_moves():
         ({"num_envs": 2, "env_list": [Link(0, []), Script()]}, ConfigError, "item 0 is a link without reset"),
     ],
 )
-def test_what_cannot_be_is_refused(keywords, error, text):
+def test_invalid_arguments_are_refused(keywords, error, text):
     with pytest.raises(error, match=text):
         Envs(**keywords)
     assert threads() == []
@@ -125,8 +125,8 @@ def test_one_environment_twice_is_refused():
         Envs(2, [Script()] * 2)
 
 
-def test_steps_that_cannot_be_are_refused():
-    """Before a reset, with too few actions or none at all, after close(); closing twice is fine."""
+def test_invalid_steps_are_refused():
+    """Before a reset, with too few actions or none, after close(); closing twice is allowed."""
     envs = Envs(2, scripts("gymnasium"))
     with pytest.raises(ResetNeeded):
         envs.step([0, 0])
@@ -143,9 +143,9 @@ def test_steps_that_cannot_be_are_refused():
 
 
 class Held(Script):
-    """Calls for Ctrl-C in the midst of a step, which goes on when it is let.
+    """Raises SIGINT during a step, which continues when `let` is set.
 
-    It calls again if nobody caught it: Python loses sight of a signal that comes just before the main thread waits.
+    It repeats the signal until the main thread has caught it: Python misses a signal just before the main thread waits.
     """
 
     def __init__(self):
@@ -170,7 +170,7 @@ def test_close_waits_for_a_turn_that_was_interrupted(interrupts):
         envs.step([0])
     held.caught.set()
     assert not held.finished
-    threading.Timer(0.2, held.let.set).start()  # later than a close() that did not wait would take
+    threading.Timer(0.2, held.let.set).start()  # longer than a close() without waiting
     envs.close()
     assert held.finished and threads() == []
 
@@ -197,15 +197,15 @@ except KeyboardInterrupt:
 """
 
 
-def test_the_interpreter_leaves_although_a_step_hangs():
-    """Ctrl-C in a step that lasts an hour ends the program with its KeyboardInterrupt."""
+def test_the_interpreter_exits_although_a_step_hangs():
+    """Ctrl-C in a step of an hour ends the program with KeyboardInterrupt."""
     run = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=600)
     assert run.returncode == -signal.SIGINT
     assert run.stderr.rstrip().endswith("KeyboardInterrupt")
 
 
-def test_what_ends_a_program_passes_through_the_thread():
-    """SystemExit of an environment is the caller's, and its thread goes on."""
+def test_system_exit_is_propagated_from_the_thread():
+    """SystemExit of an environment reaches the caller, and its thread continues."""
     script = Script()
     script.step = lambda action: sys.exit(3)
     with Envs(1, [script]) as envs:

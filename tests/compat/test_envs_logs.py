@@ -1,4 +1,4 @@
-"""What `Envs` writes: returns of finished episodes, and nothing else."""
+"""`Envs` writes only the returns of finished episodes."""
 
 import csv
 import sys
@@ -13,7 +13,7 @@ HEADER = ["turn", "env", "episode", "steps", "return"]
 
 @pytest.fixture
 def no_board(monkeypatch):
-    """As if tensorboard were not installed."""
+    """Simulates a missing tensorboard."""
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
 
 
@@ -22,8 +22,8 @@ def read_log(folder):
         return list(csv.reader(file))
 
 
-def test_returns_are_written_whatever_their_sign(tmp_path, no_board):
-    """Of the first two of three, when an episode ends and not before; an episode cut short by reset is not written."""
+def test_returns_of_either_sign_are_written(tmp_path, no_board):
+    """Of the first two of three, at the end of an episode; an episode aborted by reset is not written."""
     with Envs(3, [Costs(-1), Costs(0), Costs(1)], logs_show=2, logs_dir=tmp_path) as envs:
         envs.reset()
         envs.step([0] * 3)

@@ -1,4 +1,4 @@
-"""A world as handles: `Envs` over them is the world itself, in one call a turn."""
+"""Handles of a world: `Envs` over them steps the world in one call a turn."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def cvrp(rows=6, **options):
 
 
 def numbers(given):
-    """Plain numbers of whatever a call returned."""
+    """The result of a call as plain numbers."""
     if isinstance(given, dict):
         given = list(given.values())
     return [numbers(part) for part in given] if isinstance(given, (list, tuple)) else np.asarray(given).tolist()
@@ -43,7 +43,7 @@ def test_envs_over_handles_is_the_world_of_that_seed():
         states = envs.reset()
         for t in range(60):
             seen = world.observe()
-            assert seen.keys() - states.keys() == {"max_length"}  # infinite: there is no limit to see
+            assert seen.keys() - states.keys() == {"max_length"}  # infinite: no limit to observe
             for name, state in states.items():
                 assert state.tobytes() == seen[name].tobytes(), name
             actions = world.sample_actions(1, t)
@@ -59,7 +59,7 @@ def test_envs_over_handles_is_the_world_of_that_seed():
     assert ends > 12 and turns_of_reset > 12
 
 
-def test_what_was_handed_out_stays_as_it_was():
+def test_returned_arrays_are_never_changed():
     """States, rewards, ends and infos of ten turns keep their values through fifty more."""
     world, kept, values = cvrp(), [], []
     with Envs(6, handles(world)) as envs:
@@ -74,7 +74,7 @@ def test_what_was_handed_out_stays_as_it_was():
 
 
 def test_a_turn_is_one_call_of_the_world(monkeypatch):
-    """Forty turns with ends among them: forty steps of all rows, and the one reset that was asked for."""
+    """Forty turns with several ends: forty steps of all rows, and one explicit reset."""
     calls = []
     step, reset = World.step, World.reset
 
@@ -99,7 +99,7 @@ def test_a_turn_is_one_call_of_the_world(monkeypatch):
 
 
 def test_the_ignored_action_changes_nothing():
-    """Two worlds that differ only in the actions of reset turns, legal or not, go the same way to the bit."""
+    """Two worlds that differ only in the actions of reset turns, legal or not, are equal to the bit."""
     one, two = cvrp(), cvrp()
     ignored = 0
     with Envs(6, handles(one)) as first, Envs(6, handles(two)) as second:
@@ -113,8 +113,8 @@ def test_the_ignored_action_changes_nothing():
     assert ignored > 12
 
 
-def test_a_reset_in_mid_pending_begins_the_next_episode():
-    """A row has ended: after reset() the first step is a step, and pays what Gymnasium's rows pay."""
+def test_an_explicit_reset_after_an_end_starts_the_next_episode():
+    """A row has ended: after reset() the first call is a step, with the rewards of Gymnasium's rows."""
     world = cvrp(2)
     with Envs(2, handles(world)) as envs:
         envs.reset(seed=11)
@@ -142,34 +142,34 @@ def test_seeds_are_offset_by_the_row_or_given_one_each():
 
 
 def test_states_and_infos_are_those_of_gymnasium():
-    """Flat states and all that is told, row by row, of a VectorEnv with the same seeds; states lie in their space."""
+    """Flat states and infos, row by row, of a VectorEnv with the same seeds; states lie in their space."""
     vec = MilkrunVectorEnv(4, CVRP, num_loc=5, layout="flat")
     world = milkrun.make(CVRP, 4, num_loc=5)
     ends = 0
     with Envs(4, handles(world, layout="flat")) as envs:
         assert envs.observation_space == vec.single_observation_space and envs.action_space == vec.single_action_space
-        theirs, told = vec.reset(seed=5)
+        theirs, their_infos = vec.reset(seed=5)
         ours = envs.reset(seed=5)
         for t in range(50):
             assert same(ours, theirs)
             assert envs.observation_space.contains(ours[0])
             for row, info in enumerate(envs.infos):
-                here = {key for key in told if not key.startswith("_") and told[f"_{key}"][row]}
+                here = {key for key in their_infos if not key.startswith("_") and their_infos[f"_{key}"][row]}
                 added = {"reset_turn", "terminal_observation", "TimeLimit.truncated"}
                 assert info.keys() - added == here
-                assert all(np.array_equal(info[key], told[key][row]) for key in here)
+                assert all(np.array_equal(info[key], their_infos[key][row]) for key in here)
                 if envs.terminated[row]:
                     assert same(info["terminal_observation"], ours[row]) and info["TimeLimit.truncated"] is False
                     ends += 1
                 assert info.get("reset_turn", False) is bool(envs.reset_turn[row])
             actions = world.sample_actions(2, t)
-            theirs, _, _, _, told = vec.step(actions)
+            theirs, _, _, _, their_infos = vec.step(actions)
             ours, *_ = envs.step(actions)
     assert ends > 4
 
 
-def test_truncation_is_told():
-    """max_steps=2: both rows are cut off on the second turn."""
+def test_truncation_is_reported():
+    """max_steps=2: both rows are truncated on the second turn."""
     with Envs(2, handles(cvrp(2, max_steps=2))) as envs:
         envs.reset()
         envs.step([1, 1])
@@ -179,8 +179,8 @@ def test_truncation_is_told():
         assert [info["episode_steps"] for info in envs.infos] == [2, 2]
 
 
-def test_an_image_world_shows_its_image():
-    """The primary view alone: 10 times the lamps lit plus the goal; earlier states keep their values."""
+def test_an_image_world_returns_its_image():
+    """The primary view alone: 10 times the lit lamps plus the goal; earlier states keep their values."""
     world = Lantern(2, seed=1)
     with Envs(2, handles(world)) as envs:
         first = envs.reset()
@@ -191,7 +191,7 @@ def test_an_image_world_shows_its_image():
 
 
 def test_rewards_are_those_before_rounding():
-    """TSPD keeps its reward in float64: `Envs` and a single handle pay that, and not what float32 makes of it."""
+    """TSPD has float64 rewards: `Envs` and a single handle return them without rounding to float32."""
     world, twin = (milkrun.make("milkrun/TSPD-v0", 4, seed=3, num_nodes=6) for _ in range(2))
     row, rounded = handles(twin)[2], 0
     twin.reset()
@@ -206,8 +206,8 @@ def test_rewards_are_those_before_rounding():
     assert rounded > 6
 
 
-def test_a_handle_looks_at_its_own_row():
-    """64 pictures: to reset or step one handle paints one, a turn of `Envs` paints each once."""
+def test_a_handle_renders_only_its_own_row():
+    """64 pictures: a reset or step of one handle renders one, a turn of `Envs` renders each once."""
     world = Lantern(64, seed=1)
     rows = handles(world)
     assert world.looks.sum() == 0
@@ -227,7 +227,7 @@ def test_a_handle_looks_at_its_own_row():
 
 
 def test_a_handle_alone_is_a_gymnasium_environment_of_its_row():
-    """Row 1 of three, played to its end and on, equals MilkrunEnv; the other rows keep every bit."""
+    """Row 1 of three, played beyond its end, equals MilkrunEnv; the other rows keep every bit."""
     world = cvrp(3)
     row, alone = handles(world)[1], MilkrunEnv(CVRP, num_loc=5)
     world.reset(seed=8)
@@ -251,7 +251,7 @@ def test_a_handle_alone_is_a_gymnasium_environment_of_its_row():
 
 
 def test_handles_that_are_not_all_rows_in_order_are_refused():
-    """Two threads on one world would write to each other's buffers."""
+    """Two threads on one world would write to the same buffers."""
     rows = handles(cvrp(3))
     for items in (rows[::-1], rows[:2], [*rows[:2], Script()]):
         with pytest.raises(ShapeError, match="handles"):
@@ -259,7 +259,7 @@ def test_handles_that_are_not_all_rows_in_order_are_refused():
 
 
 def test_single_rows_of_different_worlds_run_in_threads():
-    """A handle of each of two worlds: rows 0 and 1 of the world that has both."""
+    """A handle of each of two worlds equals rows 0 and 1 of a world with both."""
     (one,), (two,) = handles(cvrp(1), layout="flat"), handles(cvrp(1, first_row=1), layout="flat")
     whole = milkrun.make(CVRP, 2, **KEYS)
     whole.reset()
@@ -269,8 +269,8 @@ def test_single_rows_of_different_worlds_run_in_threads():
         assert envs.step(np.array([1, 2]))[1].tolist() == whole.reward.tolist()
 
 
-def test_a_refused_action_leaves_all_as_it_was():
-    """The world's own errors come through, and the turn can be played again."""
+def test_a_refused_action_changes_nothing():
+    """The world's errors are propagated, and the turn can be repeated."""
     world = cvrp(2, illegal="raise")
     with Envs(2, handles(world)) as envs:
         with pytest.raises(ResetNeeded):

@@ -1,4 +1,4 @@
-"""Actions of the list API: all forms mean the same, what is none is refused, what is masked is flagged by agent."""
+"""Actions of the list API: all forms are equivalent, invalid ones are refused, masked ones are flagged by agent."""
 
 from argparse import Namespace
 
@@ -11,8 +11,8 @@ from tests.compat.test_vrp_env import assert_bits
 
 
 @pytest.mark.parametrize("preset", ["published", "default"])
-def test_all_forms_of_an_action_mean_the_same(preset):
-    """Integers, numpy integers, arrays that hold one, one-hot vectors, and arrays of all agents."""
+def test_all_forms_of_an_action_are_equivalent(preset):
+    """Integers, numpy integers, arrays of one, one-hot vectors, and arrays of all agents."""
 
     def ints(actions, choices):
         return actions
@@ -37,12 +37,12 @@ def test_all_forms_of_an_action_mean_the_same(preset):
     choices = [space.n for space in envs[0].action_space]
     for _ in range(20):
         actions = [int(rng.integers(n)) for n in choices]
-        told = [env.step(form(actions, choices)) for env, form in zip(envs, forms)]
-        for other in told[1:]:
+        results = [env.step(form(actions, choices)) for env, form in zip(envs, forms)]
+        for other in results[1:]:
             for a in range(3):
-                assert_bits(other[0][a], told[0][0][a])
-            assert other[1:3] == told[0][1:3]
-            assert [i["executed_action"] for i in other[3]] == [i["executed_action"] for i in told[0][3]]
+                assert_bits(other[0][a], results[0][0][a])
+            assert other[1:3] == results[0][1:3]
+            assert [i["executed_action"] for i in other[3]] == [i["executed_action"] for i in results[0][3]]
 
 
 BAD_ACTIONS = {
@@ -68,8 +68,8 @@ BAD_ACTIONS = {
 
 
 @pytest.mark.parametrize("actions", BAD_ACTIONS.values(), ids=BAD_ACTIONS)
-def test_what_is_no_action_is_refused_and_nothing_moves(actions):
-    """ShapeError, and the row goes on as if nothing had been said."""
+def test_an_invalid_action_is_refused_and_changes_nothing(actions):
+    """ShapeError, and the row is unchanged."""
     env, other = VRPEnv(Namespace(seed=1)), VRPEnv(Namespace(seed=1))
     env.reset(), other.reset()
     with pytest.raises(ShapeError):
@@ -80,7 +80,8 @@ def test_what_is_no_action_is_refused_and_nothing_moves(actions):
 
 
 def test_actions_outside_the_mask_are_flagged_agent_by_agent():
-    """Seed: RELEASE of the airborne drone 0 is executed and flagged, 99 and -1 are action 0. Default: replaced."""
+    """Published rules: RELEASE of the airborne drone 0 is executed and flagged, 99 and -1 are action 0. Default:
+    replaced."""
     env = VRPEnv(Namespace(seed=1))
     env.reset()
     env.step([6, 0, 0])

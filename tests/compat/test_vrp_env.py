@@ -1,4 +1,4 @@
-"""The list API of truck and drones: every number is the row's own, through ends, seeds and memory."""
+"""The list API of truck and drones: all numbers are those of the row, across ends and seeds, without shared memory."""
 
 import re
 from argparse import Namespace
@@ -65,12 +65,12 @@ env.close()
 
 
 def row(preset="published", seed=5, **options):
-    """A world of one row that nobody but the test steps."""
+    """A world of one row that only the test steps."""
     return milkrun.make(TRUCK_DRONE, 1, preset=preset, seed=seed, autoreset="disabled", **options)
 
 
 def straight_line(seed=0):
-    """One drone, one customer half a unit to the east, at hand all day: a row that can be worked out by hand."""
+    """One drone, one customer half a unit to the east, available all day: a row for calculations by hand."""
     env = VRPEnv(Namespace(num_drones=1, num_customers=1, seed=seed))
     env.world.batch.reset(
         instance={"customer_pos": [[[0.5, 0.0]]], "demand": [[1.0]], "tw_start": [[0]], "tw_end": [[200]]}
@@ -79,7 +79,7 @@ def straight_line(seed=0):
 
 
 def seen_by(world, agent):
-    """What an agent of row 0 sees, padded as the text of the task says."""
+    """The observation of an agent of row 0, padded as the specification requires."""
     own = world.truck_obs[0, 0] if agent == 0 else world.drone_obs[0, agent - 1]
     width = max(world.truck_obs.shape[-1], world.drone_obs.shape[-1])
     return np.concatenate([own, np.zeros(width - len(own), np.float32)])
@@ -95,7 +95,7 @@ def assert_bits(a, b):
 
 
 def assert_row(world, obs_n, reward_n, done_n, info_n):
-    """All that a step returned, against the fields of row 0."""
+    """Compares the result of a step with the fields of row 0."""
     agents = world.sizes["A"]
     assert [len(x) for x in (obs_n, reward_n, done_n, info_n)] == [agents] * 4
     assert reward_n == [[world.reward_exact[0]]] * agents and type(reward_n[0][0]) is float
@@ -120,7 +120,7 @@ def assert_row(world, obs_n, reward_n, done_n, info_n):
 
 
 def test_the_usage_example_runs_and_prints_its_numbers(capsys):
-    """With the import line alone changed: 3 agents, Discrete(10), (5), (5), observations of 38, a state of 34."""
+    """Only the import line is changed: 3 agents, Discrete(10), (5), (5), observations of 38, a state of 34."""
     exec(EXAMPLE, {})
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == [
@@ -167,7 +167,7 @@ def test_two_hundred_random_steps_are_a_row_of_the_world(options, masked):
     assert ends >= 1
 
 
-def test_a_delivery_worked_out_by_hand():
+def test_a_delivery_by_hand():
     """Release, then three flights of .2 towards .5: 5 + 100 - .1 - .01 * .001 on arrival, the battery .001 a hover."""
     env = straight_line()
     rewards, masks = [], []
@@ -182,7 +182,7 @@ def test_a_delivery_worked_out_by_hand():
     assert [info["customers_served"] for info in info_n] == [1, 1]
 
 
-def test_a_forced_return_is_told_to_its_drone_alone():
+def test_only_its_drone_gets_the_flag_of_a_forced_return():
     """Published rules: a battery of .001 does not bring a drone home from .3, so DELIVER becomes RETURN."""
     env = straight_line()
     env.step([6, 0])
@@ -193,8 +193,8 @@ def test_a_forced_return_is_told_to_its_drone_alone():
     assert info_n[1]["executed_action"] == 1
 
 
-def test_a_whole_argument_list_is_let_pass():
-    """Forty attributes that are not ours change nothing; ours do."""
+def test_unknown_attributes_of_a_namespace_are_ignored():
+    """Forty attributes that are not ours have no effect; ours do."""
     foreign = {f"trainer_option_{k}": k for k in range(38)} | {"num_envs": 8, "illegal": "raise"}
     assert len(foreign) == 40
     env = VRPEnv(Namespace(**foreign, num_drones=1, num_customers=4, num_route_nodes=3, episode_length=50, seed=9))
@@ -205,8 +205,8 @@ def test_a_whole_argument_list_is_let_pass():
         assert_bits(a, b)
 
 
-def test_what_is_absent_is_the_presets():
-    """An empty Namespace is the preset "published"; of "default" sizes and weights stand."""
+def test_absent_attributes_come_from_the_preset():
+    """An empty Namespace is the preset "published"; "default" has its own sizes and weights."""
     assert milkrun.delivery.VRPEnv is VRPEnv
     env, default = VRPEnv(Namespace()), VRPEnv(Namespace(preset="default"))
     assert env.world.batch.config == row().config
@@ -216,7 +216,8 @@ def test_what_is_absent_is_the_presets():
 
 
 def test_roads_are_switched_on_by_a_flag():
-    """Under "default" the truck then goes to neighbours of the depot alone; False, as parsers have it, is no roads."""
+    """Under "default" the truck may then only go to neighbours of the depot; False, as set by parsers, means no
+    roads."""
     roads = VRPEnv(Namespace(preset="default", num_route_nodes=9, road_graph=True))
     roads.reset()
     batch = roads.world.batch
@@ -227,7 +228,7 @@ def test_roads_are_switched_on_by_a_flag():
 
 
 def test_spaces_and_widths():
-    """Published: unbounded boxes as in the public code; default: finite ones, which hold what is seen."""
+    """Published: unbounded boxes as in the public code; default: finite ones, which contain all observations."""
     env, default = VRPEnv(Namespace()), VRPEnv(Namespace(preset="default"))
     assert (env.max_obs_dim, env.raw_obs_dims) == (38, [38, 33, 33])
     assert all(np.isinf(box.low).all() and np.isinf(box.high).all() for box in env.observation_space)
@@ -240,7 +241,7 @@ def test_spaces_and_widths():
 
 
 def test_a_finished_or_unbegun_episode_is_not_stepped():
-    """ResetNeeded before the first reset and after an end; a reset mends both."""
+    """ResetNeeded before the first reset and after an end, until a reset."""
     env = VRPEnv(Namespace(episode_length=3))
     with pytest.raises(ResetNeeded):
         env.step([0, 0, 0])
@@ -256,7 +257,7 @@ def test_a_finished_or_unbegun_episode_is_not_stepped():
 
 
 def test_seeds_are_streams():
-    """`args.seed` = s begins with (s, 0, 0), further resets count episodes, `seed` waits for the next reset."""
+    """`args.seed` = s starts with (s, 0, 0), further resets count episodes, `seed` applies to the next reset."""
     env, other = VRPEnv(Namespace(seed=4)), VRPEnv(Namespace(seed=4))
     first, second = env.reset(), env.reset()
     assert env.world.batch.stream[0].tolist() == [4, 0, 1]
@@ -280,8 +281,8 @@ def test_seeds_are_streams():
         VRPEnv(Namespace(seed="one"))
 
 
-def test_what_was_handed_out_is_the_callers():
-    """No array of a call shares memory with another one, with the world, or with what a later call returns."""
+def test_returned_arrays_belong_to_the_caller():
+    """No array of a call shares memory with another one, with the world, or with the result of a later call."""
     env = VRPEnv(Namespace(seed=1))
     handed = list(env.reset()) + env.available_actions() + [env.share_obs()]
     for actions in ([6, 0, 0], [7, 2, 0], [1, 2, 3]):
@@ -305,7 +306,7 @@ def test_what_was_handed_out_is_the_callers():
 
 
 def test_a_row_of_a_larger_world_plays_alone():
-    """An environment on row 1 of three: the others stand still, and its numbers are those of that row."""
+    """An environment on row 1 of three: the others do not change, and its numbers are those of that row."""
     batch = milkrun.make(TRUCK_DRONE, 3, preset="published", seed=5, autoreset="disabled", max_steps=4)
     batch.reset()
     env = MultiAgentVRPEnv(World.of(batch, 1))
@@ -322,8 +323,8 @@ def test_a_row_of_a_larger_world_plays_alone():
         MultiAgentVRPEnv(World.of(milkrun.make(TRUCK_DRONE, 2, preset="published")))
 
 
-def test_render_prints_a_line_an_entity(capsys):
-    """Truck, drone and customer of the row worked out by hand, after the delivery; other modes are named."""
+def test_render_prints_a_line_for_each_entity(capsys):
+    """Truck, drone and customer after the delivery by hand; the error on another mode names it."""
     env = straight_line()
     for actions in ([6, 0], [1, 2], [1, 2], [1, 2]):
         env.step(actions)

@@ -1,4 +1,4 @@
-"""Scenarios of the list API: six weights that pay, nothing else to override, and answers that are the row's own."""
+"""Scenarios of the list API: six reward weights, nothing else to override, and values of the row."""
 
 from argparse import Namespace
 
@@ -14,8 +14,8 @@ from milkrun.core.errors import ConfigError
 from tests.compat.test_vrp_env import KEYS, assert_bits, row
 
 
-def test_the_weights_of_a_scenario_pay():
-    """A step of waiting costs the scenario's time penalty, given as keyword, by a subclass or by assignment."""
+def test_the_weights_of_a_scenario_apply():
+    """A waiting step costs the scenario's time penalty, given as keyword, by a subclass or by assignment."""
 
     class Hurry(Scenario):
         time_penalty = 0.75
@@ -33,8 +33,8 @@ def test_the_weights_of_a_scenario_pay():
     assert VRPEnv(Namespace(preset="default"), Scenario()).world.batch.config.completion_bonus == 100.0
 
 
-def test_a_scenario_is_numbers_only():
-    """Overridden methods are a TypeError, unknown weights and names errors that name them."""
+def test_only_weights_of_a_scenario_can_be_overridden():
+    """Overridden methods raise TypeError; errors on unknown weights and attributes name them."""
     with pytest.raises(TypeError, match=r"Mine\.observation: .* a world of their own"):
 
         class Mine(Scenario):
@@ -63,8 +63,8 @@ def test_scenarios_by_name():
         VRPEnv(Namespace(scenario_name="simple_spread"))
 
 
-def test_a_scenario_answers_from_the_row():
-    """Unpadded observation, shared observation, mask, end and info are the row's at that moment."""
+def test_a_scenario_returns_the_values_of_the_row():
+    """Unpadded observation, shared observation, mask, end and info are the row's current ones."""
     env = VRPEnv(Namespace(seed=5, episode_length=3))
     scenario, world, batch = env.scenario, env.world, env.world.batch
     scenario.reset_world(world)
@@ -75,9 +75,9 @@ def test_a_scenario_answers_from_the_row():
             own = scenario.observation(agent, world)
             assert_bits(own, obs_n[a][: [38, 33, 33][a]])
             assert_bits(scenario.get_available_actions(agent, world), info_n[a]["available_actions"])
-            told = scenario.info(agent, world)
-            assert sorted(told) == KEYS and told["policy_id"] == min(a, 1)
-            assert told["executed_action"] == info_n[a]["executed_action"] == actions[a]
+            info = scenario.info(agent, world)
+            assert sorted(info) == KEYS and info["policy_id"] == min(a, 1)
+            assert info["executed_action"] == info_n[a]["executed_action"] == actions[a]
         assert_bits(scenario.get_share_obs(world), batch.state[0])
     assert scenario.is_terminal(world)
     assert scenario.compute_share_obs_dim(world) == 34

@@ -1,4 +1,4 @@
-"""The entities of a row: each attribute is what the row's buffers say, arrays cannot be written, nothing assigned."""
+"""The entities of a row: attributes are the values of the row's buffers, and are read-only."""
 
 from argparse import Namespace
 
@@ -50,7 +50,7 @@ def drone_facts(drone):
 
 
 def test_settings_are_those_of_the_row():
-    """The numbers of the task's text, and changed ones where the configuration changes them."""
+    """The numbers of the specification, and those changed by the configuration."""
     world = two_drones(episode_length=150, delivery_threshold=0.07, recovery_threshold=0.2).world
     assert (world.dim_p, world.dt, world.world_length, world.num_agents) == (2, 0.1, 150, 3)
     assert (world.delivery_threshold, world.recovery_threshold) == (0.07, 0.2)
@@ -67,7 +67,7 @@ def test_settings_are_those_of_the_row():
 
 
 def test_entities_stand_in_a_fixed_order():
-    """The truck, the drones, the customers: always the same objects, of the classes the public code names."""
+    """The truck, the drones, the customers: always the same objects, with the class names of the public code."""
     env = two_drones()
     world = env.world
     assert env.agents == world.policy_agents == [world.truck, *world.drones]
@@ -80,7 +80,8 @@ def test_entities_stand_in_a_fixed_order():
 
 
 def test_a_fresh_row_has_done_nothing():
-    """After a reset: all on board at the middle, nobody served, no action; the published rules call that node 0."""
+    """After a reset: all on board in the middle, no customer served, no action; under the published rules this is node
+    0."""
     world = two_drones().world
     truck = world.truck
     assert (truck.state.p_pos.tolist(), truck.state.p_vel.tolist()) == ([0.0, 0.0], [0.0, 0.0])
@@ -104,8 +105,8 @@ def test_a_fresh_row_has_done_nothing():
     assert (north.p_pos.tolist(), north.time_window_start, north.time_window_end) == ([0.0, 0.45], 0, 150)
 
 
-def test_an_episode_worked_out_by_hand():
-    """Drone 0 is released while the truck rolls east, flies .2 a step to the west, drone 1 is left on board."""
+def test_an_episode_by_hand():
+    """Drone 0 is released while the truck drives east and flies .2 a step to the west; drone 1 stays on board."""
     env = two_drones()
     world, truck, (flier, passenger) = env.world, env.world.truck, env.world.drones
     env.step([1, 0, 0])
@@ -142,7 +143,7 @@ def test_an_episode_worked_out_by_hand():
 
 
 def test_a_recovery_and_a_crash_are_shown():
-    """RECOVER_1 beside the truck; a drone whose battery ends in the air is a wreck; a forced return is flagged."""
+    """RECOVER_1 next to the truck; a drone with an empty battery in the air is a wreck; a forced return is flagged."""
     env = two_drones()
     flier, other = env.world.drones
     env.step([7, 0, 0])
@@ -163,7 +164,7 @@ def test_a_recovery_and_a_crash_are_shown():
 
 
 def test_arrays_are_the_rows_own_and_read_only():
-    """They lie on the buffers, so a step is seen through them; writing is refused."""
+    """They are views of the buffers, so they show a step; writing is refused."""
     env = two_drones()
     world, batch = env.world, env.world.batch
     on = {
@@ -185,7 +186,7 @@ def test_arrays_are_the_rows_own_and_read_only():
 
 
 def test_rows_that_share_an_instance_show_it():
-    """Three rows on one given instance: each view finds the customers, and moves alone."""
+    """Three rows on one given instance: each view shows the customers, and moves independently."""
     batch = milkrun.make(TRUCK_DRONE, 3, preset="published", num_customers=2, seed=1)
     batch.reset()
     views = [World.of(batch, b) for b in range(3)]
@@ -203,7 +204,7 @@ def test_rows_that_share_an_instance_show_it():
 
 
 def test_nodes_are_those_of_the_rows_instance():
-    """Two given instances, the second with nodes half as far out, played by rows 1 and 0."""
+    """Two given instances, the second with nodes at half the distance, played by rows 1 and 0."""
     batch = milkrun.make(TRUCK_DRONE, 2, preset="published", num_customers=2)
     both = {name: values * 2 for name, values in WEST_EAST.items()}
     batch.reset(instance={**both, "route_nodes": [batch.ring, batch.ring / 2], "instance_row": [1, 0]})
@@ -211,7 +212,7 @@ def test_nodes_are_those_of_the_rows_instance():
 
 
 def test_between_nodes_there_is_no_node():
-    """Sound rules: the truck leaves the depot, node 0, and stands on no node until it arrives."""
+    """Sound rules: the truck leaves the depot, node 0, and is at no node until it arrives."""
     world = World.of(milkrun.make(TRUCK_DRONE, 1, preset="default", seed=1))
     world.batch.reset()
     assert world.truck.state.current_node == 0
@@ -247,8 +248,8 @@ ASSIGNMENTS = {
 
 
 @pytest.mark.parametrize("name", ASSIGNMENTS)
-def test_assignment_is_refused_and_says_what_to_use(name):
-    """AttributeError that names the option, the instance field, or the calls that change it; also for `del`."""
+def test_assignment_is_refused_and_names_the_alternative(name):
+    """The AttributeError names the option, the instance field, or the calls that change it; also for `del`."""
     find, sentence = ASSIGNMENTS[name]
     entity = find(two_drones().world)
     before = getattr(entity, name, None)

@@ -1,4 +1,4 @@
-"""VRPDummyVecEnv and VRPSubprocVecEnv: the numbers of separate VRPEnvs, around ends too, on one world or on many."""
+"""VRPDummyVecEnv and VRPSubprocVecEnv equal separate VRPEnvs, also around ends, on one world or on several."""
 
 import functools
 from argparse import Namespace
@@ -19,7 +19,7 @@ SHORT = {"episode_length": 12, "delivery_threshold": 0.3}
 
 
 class Plain:
-    """An environment of another class around a VRPEnv, which therefore keeps a world of its own."""
+    """An environment of another class around a VRPEnv, which therefore keeps its own world."""
 
     def __init__(self, env):
         self.env = env
@@ -56,7 +56,7 @@ def assert_same(a, b):
 
 
 def by_hand(env, actions):
-    """A step of one environment as a trainer would write it: an end is followed by a reset."""
+    """A step of one environment as in a trainer: an end is followed by a reset."""
     obs_n, reward_n, done_n, last = env.step(actions)
     infos = [dict(info) for info in last]
     if all(done_n):
@@ -79,15 +79,15 @@ WAYS = {
 
 @pytest.mark.parametrize(("wrap", "options", "seeds"), WAYS.values(), ids=WAYS)
 def test_several_episodes_are_those_of_separate_environments(wrap, options, seeds):
-    """120 random steps, masked and not, to the bit: observations, rewards, ends, infos and what ended."""
+    """120 random steps, masked and not, to the bit: observations, rewards, ends, infos and final infos."""
     vec = VRPDummyVecEnv(envs_of(seeds, wrap, **options))
     alone = [make() for make in envs_of(seeds, **options)]
     worlds = {id(env.world.batch) for env in vec.envs}
     assert len(worlds) == (1 if wrap is None else len(seeds))
     assert_same(vec.reset(), np.stack([np.stack(env.reset()) for env in alone]))
-    for env, told in zip(alone, vec.reset_infos):
-        assert_same(told, env.moments())
-        assert [sorted(info) for info in told] == [MOMENT] * env.n
+    for env, moments in zip(alone, vec.reset_infos):
+        assert_same(moments, env.moments())
+        assert [sorted(info) for info in moments] == [MOMENT] * env.n
     rng = np.random.default_rng(len(seeds))
     ends = 0
     for step in range(120):
@@ -105,7 +105,8 @@ def test_several_episodes_are_those_of_separate_environments(wrap, options, seed
 
 
 def test_an_end_reports_both_episodes():
-    """Three steps of waiting: the third pays -.1 - 3 * 20, shows the new episode, and keeps how the old one ended."""
+    """Three waiting steps: the third has reward -.1 - 3 * 20, the new observation, and the final values of the old
+    episode."""
     vec = VRPDummyVecEnv(envs_of([1, 2], episode_length=3))
     vec.reset()
     first = [env.world.customers[0].state.p_pos.tolist() for env in vec.envs]
@@ -127,8 +128,8 @@ def test_an_end_reports_both_episodes():
     assert [info["terminal_info"]["illegal"] for info in infos[1]] == [False, False, True]
 
 
-def test_seeds_given_to_an_environment_count():
-    """`seed` before or after the wrapper took the environment over: the next reset of that row begins (seed, 0, 0)."""
+def test_seeds_given_to_an_environment_apply():
+    """`seed` before or after the wrapper is created: the next reset of that row starts (seed, 0, 0)."""
 
     def seeded(seed):
         env = VRPEnv(Namespace())
@@ -143,8 +144,8 @@ def test_seeds_given_to_an_environment_count():
     assert vec.envs[0].world.batch.stream.tolist() == [[0, 0, 1], [77, 0, 0], [2000, 0, 1]]
 
 
-def test_the_callers_environments_are_the_rows():
-    """Environments made before are taken over as they are, so their views show what the wrapper plays."""
+def test_the_wrapper_uses_the_callers_environments():
+    """The wrapper steps the given environments, so their views show its rows."""
     mine = [VRPEnv(Namespace(seed=k)) for k in range(2)]
     vec = VRPDummyVecEnv([lambda env=env: env for env in mine])
     assert vec.envs[0] is mine[0] and mine[0].world.batch is mine[1].world.batch
@@ -154,8 +155,8 @@ def test_the_callers_environments_are_the_rows():
     assert [env.current_step for env in mine] == [1, 1]
 
 
-def test_environments_that_differ_or_have_begun_stay_alone():
-    """A begun episode, a subclass or another configuration: each keeps its world, and the truck drives its .1."""
+def test_started_or_different_environments_keep_their_own_world():
+    """A started episode, a subclass or another configuration: each keeps its world, and the truck drives .1."""
 
     class Mine(MultiAgentVRPEnv):
         pass
@@ -172,8 +173,8 @@ def test_environments_that_differ_or_have_begun_stay_alone():
         assert obs[0, 0, :2] == pytest.approx([0.1, 0.0], abs=1e-7)
 
 
-def test_what_was_handed_out_is_the_callers():
-    """No array of a turn shares memory with another, with the world, or with what a later turn returns."""
+def test_returned_arrays_belong_to_the_caller():
+    """No array of a turn shares memory with another, with the world, or with the result of a later turn."""
     vec = VRPDummyVecEnv(envs_of([1, 2], **SHORT))
     handed = [vec.reset()]
     handed += [info[key] for row in vec.reset_infos for info in row for key in ("available_actions", "share_obs")]
@@ -193,7 +194,7 @@ def test_what_was_handed_out_is_the_callers():
     assert all(np.array_equal(a, b) for a, b in zip(handed, before))
 
 
-def test_actions_come_as_trainers_write_them():
+def test_all_forms_of_actions_are_equivalent():
     """(n, A), (n, A, 1), lists and one-hot lists play the same turn."""
     forms = [
         np.array,
@@ -205,14 +206,14 @@ def test_actions_come_as_trainers_write_them():
     for vec in vecs:
         vec.reset()
     for actions in ([[6, 0, 0], [7, 0, 0]], [[1, 2, 0], [2, 0, 4]], [[1, 2, 0], [0, 0, 4]]):
-        told = [vec.step(form(actions)) for vec, form in zip(vecs, forms)]
-        for other in told[1:]:
-            assert_same(other, told[0])
-        assert [[info["executed_action"] for info in row] for row in told[0][3]] == actions
+        results = [vec.step(form(actions)) for vec, form in zip(vecs, forms)]
+        for other in results[1:]:
+            assert_same(other, results[0])
+        assert [[info["executed_action"] for info in row] for row in results[0][3]] == actions
 
 
-def test_what_a_wrapper_refuses():
-    """Wrong numbers of actions, steps before resets, empty or twofold environments, use after the end."""
+def test_invalid_use_of_a_wrapper_is_refused():
+    """Wrong numbers of actions, steps before resets, no environments, duplicate environments, use after close."""
     vec = VRPDummyVecEnv(envs_of([1, 2]))
     with pytest.raises(ResetNeeded):
         vec.step([[0, 0, 0]] * 2)
@@ -239,7 +240,7 @@ def test_what_a_wrapper_refuses():
 
 
 def test_the_number_of_agents_has_each_name():
-    """A truck and two drones, in one environment and in every wrapper, found where the original's file names say."""
+    """A truck and two drones, in one environment and in every wrapper, under the names of the original."""
     assert env_wrappers.VRPDummyVecEnv is VRPDummyVecEnv and env_wrappers.VRPSubprocVecEnv is VRPSubprocVecEnv
     made = VRPEnv(Namespace()), VRPDummyVecEnv(envs_of([1, 2])), VRPSubprocVecEnv(envs_of([1]))
     for env in (*made, MAPPOVecEnv("milkrun/TruckDrone-v0", 2)):
@@ -248,7 +249,7 @@ def test_the_number_of_agents_has_each_name():
 
 
 def test_spaces_and_pictures(capsys):
-    """The spaces are lists by agent; "human" prints six lines an environment, "rgb_array" gives their pictures."""
+    """The spaces are lists by agent; "human" prints six lines for each environment, "rgb_array" returns pictures."""
     vec = VRPDummyVecEnv(envs_of([1, 2]))
     vec.reset()
     assert (vec.num_envs, [space.n for space in vec.action_space]) == (2, [10, 5, 5])
@@ -259,8 +260,8 @@ def test_spaces_and_pictures(capsys):
     assert vec.render("rgb_array").shape == (2, 512, 512, 3)
 
 
-def test_processes_play_what_one_world_plays():
-    """60 steps of two environments in two processes, several ends among them, equal those on one world to the bit."""
+def test_processes_equal_one_world():
+    """60 steps of two environments in two processes, with several ends, equal those on one world to the bit."""
     make = envs_of([5, 9], **SHORT)
     here, there = VRPDummyVecEnv(make), VRPSubprocVecEnv(make)
     try:

@@ -1,7 +1,7 @@
-"""One small sound world, and every way to break it that check_world must find.
+"""One small sound world, and every defect that check_world must find.
 
-Stairs: climb one, two or three treads at a time to the top; each tread stood on pays its worth. The option `defect`
-breaks one rule of the contract. It rides in `w` as a number, so all defects of the kernels are compiled once;
+Stairs: climb one, two or three treads at a time to the top; each tread reached pays its worth. The option `defect`
+breaks one rule of the contract. It is stored in `w` as a number, so all defects of the kernels are compiled once;
 `variant` gives those of declarations and of Python code.
 """
 
@@ -284,7 +284,7 @@ def observe(w, b):
 
 @kernel
 def legal(w, b, action):
-    """The mask's rule, told again by the world itself."""
+    """The rule of the mask, repeated by the world itself."""
     if w.defect == MOVES_WHEN_JUDGING:
         w.earned[b] += 1
     if w.defect == REFUSES_OPEN and action == 2:
@@ -324,13 +324,13 @@ def opens_when_ended(self: Any, actions: Any, rows: Any = None) -> None:
 
 
 def resets_by_python(self: Any, rows: Any = None, **options: Any) -> None:
-    """A reset that does part of its work outside the kernel, where no autoreset comes by."""
+    """A reset that does part of its work outside the kernel, which autoreset does not run."""
     World.reset(self, rows, **options)
     self.trail[slice(None) if rows is None else rows, 0] = True
 
 
 def remembers_in_python(self: Any, actions: Any, rows: Any) -> None:
-    """A step that counts in an attribute, which state_dict knows nothing of."""
+    """A step that counts in an attribute, which state_dict omits."""
     World.step(self, actions, rows)
     moved = rows[~self.illegal[rows]]
     self.__dict__.setdefault("memory", np.zeros(self.num_envs, int))[moved] += 1
@@ -338,13 +338,13 @@ def remembers_in_python(self: Any, actions: Any, rows: Any) -> None:
 
 
 def differs_on_threads(self: Any, actions: Any, rows: Any = None) -> None:
-    """A step that knows on how many threads it runs."""
+    """A step that depends on its number of threads."""
     World.step(self, actions, rows)
     self.left[slice(None) if rows is None else rows] += self.threads - 1
 
 
 def differs_in_same_step(self: Any, actions: Any, rows: Any = None) -> None:
-    """A step that knows how its rows are reset."""
+    """A step that depends on the autoreset mode."""
     World.step(self, actions, rows)
     if self.autoreset == "same_step":
         self.reward += 1
@@ -365,13 +365,13 @@ def spends_in_python(self: Any, actions: Any, rows: Any) -> None:
 
 
 def draws_in_python(self: Any, actions: Any, rows: Any) -> None:
-    """A step that draws from a generator of all the world."""
+    """A step that draws from a generator shared by all rows."""
     World.step(self, actions, rows)
     self.left[rows[~self.illegal[rows]]] = np.random.randint(1000)
 
 
 def pushes_in_python(self: Any, actions: Any, rows: Any) -> None:
-    """A step that writes into a row it was not asked to move."""
+    """A step that writes into a row outside the call."""
     World.step(self, actions, rows)
     others = np.setdiff1d(np.arange(self.num_envs), rows)
     self.earned[others[:1]] += 1
@@ -390,8 +390,8 @@ def overreads_in_python(self: Any, actions: Any, rows: Any) -> None:
     self.left[rows[~self.illegal[rows]]] += record[-1] > 0
 
 
-def knows_who_plays(self: Any, actions: Any, rows: Any) -> None:
-    """A step that is another one when its kernels are compiled."""
+def depends_on_compiling(self: Any, actions: Any, rows: Any) -> None:
+    """A step that differs when its kernels are compiled."""
     World.step(self, actions, rows)
     self.left[rows[~self.illegal[rows]]] += not self.debug
 
@@ -432,7 +432,7 @@ def misspelling_step(w, b, action):
 
 
 class Misspelt(Stairs):
-    """A field that nobody declares."""
+    """An assignment to an undeclared field."""
 
 
 Misspelt.bind(step=misspelling_step)
@@ -466,7 +466,7 @@ Allocating.bind(step=allocating_step)
 
 @kernel
 def step_by_clock(w, b, action):
-    """The fault that passed unseen once: `i` also counts illegal steps, so it leaves `tour` sooner or later."""
+    """A defect once overlooked: `i` also counts illegal steps, so the index leaves `tour` sooner or later."""
     w.tour[b, w.i[b]] = action
     cvrp.step(w, b, action)
 
@@ -519,14 +519,14 @@ Shelf.bind(generate=build_shelf, reset=clear_shelf, step=fill_shelf)
 
 
 class Lift(World):
-    """Bring everybody down; the stops are kept in a plan whose end is guarded too weakly."""
+    """Bring all people down; the stops are kept in a plan whose end is guarded too weakly."""
 
     action = discrete(2)
     plan = state(int32, "L", low=0, high=1, doc="what was done, first to last")
     used = state(int32, low=0, high="L", doc="entries of the plan")
     waiting = state(int32, low=0, high=3, doc="people upstairs")
     action_mask = mask(2)
-    faults = {1: ("used", "the plan is full"), 2: ("used", "too few entries are left for those who wait")}
+    faults = {1: ("used", "the plan is full"), 2: ("used", "too few entries are left for the people waiting")}
 
     @classmethod
     def size_of(cls, config: Config) -> dict[str, int]:
@@ -566,7 +566,7 @@ Lift.bind(generate=build_shelf, reset=call_lift, step=fetch_one, fault=fault_of_
 
 
 class GuardedLift(Lift):
-    """The same, and no state comes in from which the plan would be too short."""
+    """The same with a `fault` that refuses every state for which the plan would be too short."""
 
 
 GuardedLift.bind(fault=fault_of_short_plans)

@@ -1,5 +1,5 @@
-"""Stack: a small world whose step has no guard, so that only its kernel `fault` keeps a state from outside from making
-it write beyond its record."""
+"""Stack: a small world whose step has no guard; only its kernel `fault` keeps a loaded state from making it write
+beyond its record."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_an_illegal_last_step_leaves_no_trace_on_the_reset_turn():
 
 
 def test_same_step_turn_by_turn():
-    """Flags and reward tell of the end, all else of the new episode; `final` keeps what the row showed last."""
+    """Flags and reward are those of the end, all else is of the new episode; `final` keeps the last state shown."""
     world = lanterns(2, 3, 5, autoreset="same_step")
     world.step([2, 1, 1])
     assert shown(world) == [(0, 2, True, False, 0), (1, 1, False, False, 1), (1, 1, False, False, 1)]
@@ -99,7 +99,7 @@ def test_same_step_plays_on_at_once():
 
 
 def test_same_step_keeps_the_last_observation_of_a_truncated_row():
-    """Cut off by the step limit after an illegal action: the flag, `illegal` and the final observation say so."""
+    """Cut off by the step limit after an illegal action: the flag, `illegal` and the final observation show both."""
     world = lanterns(4, autoreset="same_step", max_steps=2)
     world.step([1])
     world.step([9])
@@ -119,7 +119,7 @@ def test_same_step_keeps_the_instance_a_row_played():
 
 
 def test_same_step_paints_only_the_rows_that_ended():
-    """The image is costly: for `final` it is made of the ended row, not of its neighbours, whom nobody looks at."""
+    """The image is costly: for `final` only that of the ended row is made."""
     world = lanterns(2, 3, 5, autoreset="same_step")
     world.step([2, 1, 1])
     assert world.looks.tolist() == [1, 0, 0]
@@ -129,7 +129,7 @@ def test_same_step_paints_only_the_rows_that_ended():
 
 
 def test_disabled_waits_for_a_reset():
-    """A step that includes ended rows is refused by name and moves nobody; the others may go on."""
+    """A step that includes ended rows names them, raises and moves no row; the other rows may go on."""
     world = lanterns(2, 4, 2, autoreset="disabled")
     world.step([2, 1, 2])
     before = rows_of(world)
@@ -253,8 +253,8 @@ def test_out_of_range_is_illegal_like_any_other(action):
         strict.step([1, action])
 
 
-def test_raise_names_the_first_offender_and_moves_nobody():
-    """First in the order of the call; legal neighbours stay where they were."""
+def test_raise_names_the_first_illegal_row_and_moves_no_row():
+    """First in the order of the call; rows with legal actions do not move either."""
     world = lanterns(*[3] * 9, illegal="raise")
     before = rows_of(world)
     with pytest.raises(IllegalAction, match="row 4: action 3: not in the action mask"):
@@ -266,7 +266,7 @@ def test_raise_names_the_first_offender_and_moves_nobody():
     assert world.lit.tolist() == [1] * 9
 
 
-def test_raise_asks_a_worlds_own_rule():
+def test_raise_uses_a_worlds_own_rule():
     """-1 passes a turnstile though the mask cannot show it; the last gate does not."""
     world = Turnstile(2, seed=0, illegal="raise")
     world.reset(instance={"closing": [8, 8]})
@@ -275,8 +275,8 @@ def test_raise_asks_a_worlds_own_rule():
         world.step([2, 3])
 
 
-def test_same_step_does_not_go_on_from_a_row_that_is_over():
-    """Its flags are those of the episode before: rows are loaded that have begun the next one, and are fit to play."""
+def test_same_step_refuses_to_load_a_row_that_is_over():
+    """The flags of a row are those of the previous episode: a loaded row must have begun the next one."""
     over = milkrun.make("milkrun/TSP-v0", 2, seed=1, num_loc=5, autoreset="disabled")
     over.reset()
     going_on = milkrun.make("milkrun/TSP-v0", 2, seed=1, num_loc=5, autoreset="same_step")
@@ -291,8 +291,8 @@ def test_same_step_does_not_go_on_from_a_row_that_is_over():
 
 
 @pytest.mark.parametrize("flag", ["terminated", "truncated"])
-def test_same_step_judges_what_it_will_play(flag):
-    """A join of a drone that is aboard would read outside of the costs; a flag excuses it where the row has ended."""
+def test_same_step_checks_the_rows_that_it_will_play(flag):
+    """A join of a drone that is aboard would read outside of the costs; only a row that has ended may allow it."""
     for mode in ("disabled", "same_step"):
         world = milkrun.make("milkrun/TSPD-v0", 1, seed=1, num_nodes=5, autoreset=mode)
         world.reset()

@@ -1,4 +1,4 @@
-"""Bad input is refused at the door by an error of our own that says where and what, and the world keeps every bit."""
+"""Bad input raises an error of the library that names place and value, and the world keeps every bit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cvrp(**options: Any) -> CVRP:
 
 
 def fine(**changes: Any) -> dict[str, Any]:
-    """A right instance for all rows, but for the changes."""
+    """A valid instance for all rows, with these changes."""
     good = {
         "locs": np.linspace(0, 1, B * N * 2).reshape(B, N, 2),
         "demand_units": np.array([[0, 1, 2, 3, 4, 5]] * B),
@@ -43,7 +43,7 @@ def fine(**changes: Any) -> dict[str, Any]:
 
 
 def put(name: str, at: tuple[int, ...], value: Any) -> dict[str, Any]:
-    """A right instance with one wrong element."""
+    """A valid instance with one wrong element."""
     array = np.array(fine()[name], dtype=float if isinstance(value, float) else None)
     array[at] = value
     return fine(**{name: array})
@@ -67,7 +67,7 @@ def refused(world: World, error: type[Exception], *words: str) -> Iterator[None]
 
 @pytest.fixture(scope="module")
 def world() -> CVRP:
-    """One for all tests here: none of them may change it."""
+    """One world for all tests here; none of them may change it."""
     return cvrp()
 
 
@@ -149,7 +149,7 @@ TABLE: dict[str, tuple[dict[str, Any], type[Exception], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-def test_instances_that_cannot_be(world, case):
+def test_invalid_instances_are_refused(world, case):
     """Each with the error class of the spec and with row, field and value, or key and shape, in the text."""
     instance, error, words = TABLE[case]
     with refused(world, error, *words):
@@ -181,7 +181,7 @@ def test_any_array_for_any_field(world, name, array):
 MATRIX = np.ones((B, N, N)) - np.eye(N)
 
 
-def test_matrices_that_cannot_be():
+def test_invalid_matrices_are_refused():
     """Non-zero diagonal, negative, NaN, infinite, not square, of another size; asymmetric is fine."""
     world = cvrp(metric="matrix")
     cases: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
@@ -223,7 +223,7 @@ GOOD = {"locs": np.zeros((3, 2)), "demand_units": np.array([0, 1, 1]), "capacity
         ([{**GOOD, "capacity": -1}], "capacity"),
     ],
 )
-def test_lists_of_instances_that_cannot_be(instances, words):
+def test_invalid_lists_of_instances_are_refused(instances, words):
     """from_instances names the field that is missing, unknown or wrong."""
     with pytest.raises((ShapeError, BadInstance), match=words):
         CVRP.from_instances(instances)
@@ -253,7 +253,7 @@ def test_rows_are_unique_and_exist(listed):
 @pytest.mark.parametrize(
     "wrong", [2, "ab", [0.0], [None], [[0, 1]], [[0], [1, 2]], [True], np.ones(B + 1, bool), np.ones((B, 1), bool), {1}]
 )
-def test_what_is_no_list_of_rows(world, wrong):
+def test_invalid_lists_of_rows_are_refused(world, wrong):
     """Numbers, text, floats, nested or ragged lists, bools of another length."""
     for use in (world.reset, world.state_dict):
         with refused(world, ShapeError, "rows"):
@@ -315,7 +315,7 @@ def test_actions_are_integers_one_a_row(actions):
 
 
 @pytest.mark.parametrize("actions", [None, 3, [1, 2], [[1], [2, 3]], [True] * B, [1.0] * B, ["a"] * B, [2**70] * B])
-def test_what_is_no_list_of_actions(world, actions):
+def test_invalid_lists_of_actions_are_refused(world, actions):
     """Lists are read like arrays."""
     with refused(world, ShapeError, "actions"):
         world.step(actions)
@@ -330,8 +330,8 @@ def test_numbers_are_given_as_numbers():
             world.step(wrong)
 
 
-def test_reasons_in_the_words_of_the_trade():
-    """Visited, over capacity, too long, out of range, the depot: each is said to whoever asked for `raise`."""
+def test_raise_gives_the_reason_of_an_illegal_action():
+    """Visited, over capacity, too long, out of range, the depot: under "raise" the error gives the reason."""
     world = CVRP(1, CVRP.Config(num_loc=3, capacity=10, max_length=12.0), illegal="raise")
     world.reset(
         instance={
@@ -372,7 +372,7 @@ SAVED = {
 
 @pytest.mark.parametrize("case", SAVED)
 @pytest.mark.parametrize("some", [False, True])
-def test_saved_states_that_cannot_be(case, some):
+def test_invalid_saved_states_are_refused(case, some):
     """Kernels trust indices, so a broken file is refused before it is loaded, whole or in part."""
     world = cvrp()
     broken = SAVED[case](world.state_dict())
@@ -414,7 +414,7 @@ STATES: dict[str, tuple[str, dict[str, Any], str, Any, str]] = {
 
 @pytest.mark.parametrize("case", STATES)
 def test_a_state_agrees_with_its_instance(case):
-    """What no bound of one field can say: row, field, value and rule are named, and the world is as it was."""
+    """Rules between fields: row, field, value and rule are named, and the world does not change."""
     name, options, field, change, words = STATES[case]
     world = milkrun.make(f"milkrun/{name}-v0", 2, seed=1, **options)
     world.reset()
@@ -440,8 +440,9 @@ def test_every_agent_of_a_live_row_is_allowed_something():
     assert world.terminated.tolist() == [False, True]
 
 
-def test_rows_of_somebody_else_are_checked_field_by_field():
-    """`check_rows` takes what there is, as an environment on foreign tensors has it, and says which row is wrong."""
+def test_foreign_rows_are_checked_field_by_field():
+    """`check_rows` takes any subset of the fields, as an environment on foreign tensors has it, and names the wrong
+    row."""
     world = Convoy(2, seed=0)
     world.reset()
     rows = world.state_dict()
@@ -453,14 +454,14 @@ def test_rows_of_somebody_else_are_checked_field_by_field():
 
 
 @pytest.mark.parametrize("row", [-1, B, "a", 1.5, None])
-def test_no_picture_of_a_row_that_is_not(world, row):
-    """Row -1 is nobody."""
+def test_rendering_an_unknown_row_is_refused(world, row):
+    """Row -1 does not exist either."""
     with refused(world, ShapeError, "row"):
         world.render(row)
 
 
-def test_no_picture_before_the_first_reset():
-    """There is nothing to draw yet, and that is said."""
+def test_rendering_before_the_first_reset_is_refused():
+    """There is nothing to draw yet."""
     with pytest.raises(ResetNeeded):
         milkrun.make("milkrun/CVRP-v0").render()
 
@@ -481,7 +482,7 @@ def test_no_picture_before_the_first_reset():
     ],
 )
 def test_generators_refuse_bad_input(call, word):
-    """With the name of what was wrong."""
+    """The error names the wrong argument."""
     with pytest.raises(ConfigError, match=word):
         call()
 

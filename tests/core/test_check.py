@@ -163,7 +163,7 @@ PYTHON_DEFECTS = {
     broken_worlds.pushes_in_python: ("step", {("rows_apart", "earned")}),
     broken_worlds.overruns_in_python: ("step", {("writes_inside", "record")}),
     broken_worlds.overreads_in_python: ("step", {("reads_inside", "left")}),
-    broken_worlds.knows_who_plays: ("step", {("interpreted_alike", "left")}),
+    broken_worlds.depends_on_compiling: ("step", {("interpreted_alike", "left")}),
     broken_worlds.pays_late_in_part: ("step", {("terminal_is_dense", "reward")}),
     broken_worlds.resets_by_python: ("reset", {("autoreset_as_by_hand", "trail")}),
     broken_worlds.draws_on_the_world: ("draw", {("looking_changes_nothing", "left")}),
@@ -276,8 +276,8 @@ ODD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", ODD)
-def test_a_strange_world_is_a_finding(case: str) -> None:
-    """Each in a sentence; none of them makes the checker raise."""
+def test_an_unusual_defect_is_a_finding(case: str) -> None:
+    """Each is reported in a sentence; none makes the checker raise."""
     world, said = ODD[case]
     findings = [str(finding) for finding in check_world(world)]
     assert findings and findings[0].startswith(said)
@@ -290,7 +290,7 @@ def test_a_task_that_does_not_price_every_row_is_a_finding(cost: Any) -> None:
     assert re.fullmatch(r"agrees_with_task: the task gives costs of shape \(3?,?\), not \(64,\): .*", str(finding))
 
 
-def test_what_was_found_before_an_error_is_told_too() -> None:
+def test_findings_before_an_error_are_reported_too() -> None:
     """A row beyond its bounds, and then a step that raises because of it."""
 
     def stumbles(self: Any, actions: Any, rows: Any = None) -> None:
@@ -305,7 +305,7 @@ def test_what_was_found_before_an_error_is_told_too() -> None:
     assert {("in_bounds", "left"), ("raises_nothing", "")} <= findings
 
 
-def test_every_rule_is_proven() -> None:
+def test_every_rule_finds_a_defect() -> None:
     """Every rule of the checker has a world that breaks it."""
     every = {rule.__name__ for rule in (*DECLARATIONS, *RESET_RULES, *STEP_RULES, *REPLAY_RULES)}
     every |= {"agrees_with_task", "accesses_checked", "writes_inside"}
@@ -385,12 +385,12 @@ def test_a_fault_that_lets_in_too_much_is_found() -> None:
 
 
 def test_a_fault_that_refuses_enough_is_no_finding() -> None:
-    """The same lift, whose `fault` requires an entry for each person who waits."""
+    """The same lift, whose `fault` requires an entry for each person waiting."""
     assert check_world(broken_worlds.GuardedLift) == []
 
 
-def test_a_fault_that_leaves_its_arrays_itself_is_found() -> None:
-    """It runs on every state from outside, so it must check a number before it uses it as an index."""
+def test_a_fault_that_reads_beyond_an_array_is_found() -> None:
+    """`fault` runs on every loaded state, so it must check a number before using it as an index."""
 
     @kernel
     def peeks(w, b):
@@ -433,12 +433,12 @@ def test_a_finding_reads_as_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("cost", [lambda world: -2 * world.objective, lambda world: np.full(64, np.inf)])
-def test_given_task_is_asked(cost: Any) -> None:
+def test_a_given_task_is_used(cost: Any) -> None:
     """A task given by the caller replaces that of the class; a cost of inf means an invalid solution."""
     assert broken_rules(Stairs, task=cost) == {("agrees_with_task", "objective")}
 
 
-def test_the_world_given_is_not_touched() -> None:
+def test_a_given_world_does_not_change() -> None:
     """The class, configuration, rows and seed of a World are used; its own rows do not change."""
     world = stairs("none")
     world.reset()
@@ -458,8 +458,8 @@ def test_a_package_that_is_not_installed_is_no_finding() -> None:
         check_world(variant(constants=lacking))
 
 
-def test_what_cannot_be_checked_is_refused() -> None:
-    """Neither a world, nor a class, nor a known id: an error of the family."""
+def test_other_arguments_than_worlds_are_refused() -> None:
+    """The argument is neither a world, nor a class, nor a known id: an error of the library."""
     with pytest.raises(ConfigError, match="check_world takes a World, a World class or an id, not a int"):
         check_world(3)  # type: ignore[arg-type]
     with pytest.raises(RegistryError, match="no world 'milkrun/CVPR-v0'"):

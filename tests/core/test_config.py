@@ -1,4 +1,4 @@
-"""Configuration: in which order it is built, what it refuses and in which words, and JSON."""
+"""Configuration: the order of its sources, refused values with their messages, and JSON."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_every_preset_is_written_and_read(id, tmp_path):
     for preset in (None, *kind.presets):
         config, path = kind.build(preset), tmp_path / "c.json"
         config.to_json(path)
-        told = json.loads(path.read_text(), parse_constant=pytest.fail)
-        assert kind.from_json(path) == config == kind.build(config=told), preset
+        data = json.loads(path.read_text(), parse_constant=pytest.fail)
+        assert kind.from_json(path) == config == kind.build(config=data), preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ def test_numpy_numbers_are_numbers(tmp_path):
 
 
 def test_a_law_given_as_a_function_cannot_be_written_to_json(tmp_path):
-    """It is said in a sentence that names the option."""
+    """The error names the option."""
     with pytest.raises(ConfigError, match="loc_distribution"):
         TSPConfig(loc_distribution=lambda rng, n: rng.random((n, 2))).to_json(tmp_path / "c.json")
 
@@ -158,7 +158,7 @@ def test_a_name_is_offered_only_if_it_is_close(word, known, offered):
 
 
 @pytest.mark.parametrize("word", ["n_envs", "num_env", "batch_size"])
-def test_what_others_call_num_envs_is_known(word):
+def test_other_names_of_num_envs_are_recognised(word):
     with pytest.raises(ConfigError, match=f"'{word}': the number of rows is num_envs"):
         milkrun.make("milkrun/CVRP-v0", **{word: 4})
 
@@ -408,7 +408,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("keyword", "num_envs first_row seed threads autoreset illegal preset api".split())
-def test_strange_keywords_are_taken_or_refused_in_a_sentence(keyword):
+def test_unusual_keywords_are_accepted_or_refused_in_a_sentence(keyword):
     """What `make` itself reads."""
     for value in STRANGE:
         if type(value) is int and keyword == "num_envs":
@@ -418,7 +418,7 @@ def test_strange_keywords_are_taken_or_refused_in_a_sentence(keyword):
 
 
 @pytest.mark.parametrize("world_id", milkrun.list_worlds())
-def test_strange_values_are_taken_or_refused_in_a_sentence(world_id):
+def test_unusual_values_are_accepted_or_refused_in_a_sentence(world_id):
     """Every option of every world: a configuration or an error of ours, never one of Python's."""
     config = milkrun.world_spec(world_id).load().Config
     for f in fields(config):

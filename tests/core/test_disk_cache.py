@@ -26,7 +26,7 @@ from milkrun.core.threads import Entry
 
 DOUBLE = "@njit(**OPTIONS)\ndef double(lo, hi, slot):\n    return {factor} * hi\n"
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-STRANGER = 54321
+OTHER_USER = 54321
 
 
 @pytest.fixture(autouse=True)
@@ -157,17 +157,17 @@ def test_a_folder_of_another_user_is_not_used(folder, tmp_path):
     """Even with the mode 0700."""
     process()
     plant(only(folder), tmp_path / "trace")
-    os.chown(folder, STRANGER, STRANGER)
-    refused(folder, tmp_path, f"belongs to user {STRANGER}")
+    os.chown(folder, OTHER_USER, OTHER_USER)
+    refused(folder, tmp_path, f"belongs to user {OTHER_USER}")
 
 
 def test_a_folder_is_not_ours_for_its_name(folder, tmp_path, monkeypatch):
-    """The same for a user who is not root: here the effective user changes."""
+    """The same for a user other than root: here the effective user changes."""
     process()
     plant(only(folder), tmp_path / "trace")
     if os.geteuid() == 0:
-        os.chown(folder, STRANGER, STRANGER)
-    monkeypatch.setattr(os, "geteuid", lambda: STRANGER + 1)
+        os.chown(folder, OTHER_USER, OTHER_USER)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER_USER + 1)
     refused(folder, tmp_path, "belongs to user")
 
 
@@ -183,9 +183,9 @@ def test_a_file_of_another_user_is_not_read(folder, tmp_path):
     """In an own folder, from a time when others could write there; it is replaced."""
     process()
     plant(only(folder), tmp_path / "trace")
-    os.chown(only(folder), STRANGER, STRANGER)
+    os.chown(only(folder), OTHER_USER, OTHER_USER)
     found, heard = process()
-    assert not found and len(heard) == 1 and f"belongs to user {STRANGER}" in heard[0]
+    assert not found and len(heard) == 1 and f"belongs to user {OTHER_USER}" in heard[0]
     assert not (tmp_path / "trace").exists()
     assert process() == (True, [])
 

@@ -55,7 +55,7 @@ def sled_observe(w, b):
 
 
 class FilmedSled(Sled):
-    """A sled whose place is shown when somebody looks; `looks` counts how often."""
+    """A sled whose place is shown on demand; `looks` counts how often."""
 
     track = view(float32, 1, primary=True, on_demand=True)
     looks = view(int64, on_demand=True)
@@ -64,8 +64,8 @@ class FilmedSled(Sled):
 FilmedSled.bind(observe=sled_observe)
 
 
-def test_a_look_follows_the_rows_that_the_engine_moved():
-    """Steps of some rows, saved rows and beginnings outdate theirs alone; all are shown as the engine left them."""
+def test_views_on_demand_follow_the_rows_that_the_engine_moved():
+    """Steps of some rows, saved rows and resets outdate only the views of these rows."""
     world = FilmedSled(3, SledConfig(max_steps=3), seed=3)
     world.reset(instance={"flag": [2.0, 2.0, 2.0]})
     world.observe()
@@ -76,7 +76,7 @@ def test_a_look_follows_the_rows_that_the_engine_moved():
     world.load_state_dict({name: array[:1] for name, array in saved.items()}, rows=[1])
     world.observe()
     assert world.looks.tolist() == [1, 3, 1] and world.track[1, 0] == 0
-    for _ in range(4):  # the third step is cut off, the fourth begins anew
+    for _ in range(4):  # the third step is cut off, the fourth begins a new episode
         world.step([RIGHT], rows=[2])
         world.observe()
     assert world.looks.tolist() == [1, 3, 5] and world.track[2, 0] == 0
@@ -104,13 +104,13 @@ def test_only_the_rows_that_play_are_advanced():
 
 
 def test_views_are_up_to_date_after_a_reset():
-    """They are made once the engine has been told of the new rows."""
+    """Views are made after the engine has received the new rows."""
     world = sleds(5)
     assert (world.far == abs(world.flag)).all()
 
 
-def test_a_world_without_an_engine_has_its_turn_in_one_piece():
-    """One entry for a step; one with an engine has two halves instead, and no functional step."""
+def test_a_world_without_an_engine_has_one_kernel_entry_for_a_step():
+    """A world with an engine has two halves instead, and no functional step."""
     whole, cut = CVRP._launcher_for(False)[1], Sled._launcher_for(False)[1]
     assert hasattr(whole, "step") and hasattr(whole, "step_from") and not hasattr(whole, "command")
     assert hasattr(cut, "command") and hasattr(cut, "outcome") and not hasattr(cut, "step_from")
@@ -124,8 +124,8 @@ def test_check_world_finds_nothing():
     assert milkrun.check_world(Sled(8, SledConfig(max_steps=12), seed=5), turns=20) == []
 
 
-def test_check_world_finds_an_engine_that_keeps_something_beside_the_fields(monkeypatch):
-    """Friction that depends on the engine's own memory shows as a saved row that goes on in another way."""
+def test_check_world_finds_an_engine_with_state_outside_the_fields(monkeypatch):
+    """With friction that depends on the engine's own memory, a saved row goes on differently."""
     plain = type(Sled(1).engine)._move
 
     def sticky(self, rows):
@@ -178,8 +178,8 @@ def test_a_copy_has_an_engine_of_its_own(way):
     assert rows_of(world) == rows_of(twin)
 
 
-def test_a_saved_state_tells_the_engine():
-    """load_state_dict puts the engine's rows too: what follows is equal to the bit."""
+def test_loading_a_state_updates_the_engine():
+    """load_state_dict writes the engine's rows too: later steps are equal to the bit."""
     world = sleds(5)
     played(world, 4)
     other = sleds(2, seed=8)
@@ -236,7 +236,7 @@ def test_rows_that_the_engine_lost_must_be_reset():
     assert world.i.tolist() == [1, 2, 1, 2]
 
 
-def test_a_closed_world_has_let_its_engine_go():
+def test_a_closed_world_has_released_its_engine():
     """Also after a copy of the closed one."""
     world = sleds()
     world.close()
@@ -247,7 +247,7 @@ def test_a_closed_world_has_let_its_engine_go():
 
 
 def test_a_world_without_settle_is_refused():
-    """By a sentence that says what to write."""
+    """The error says what to write."""
 
     class Half(EngineWorld):
         action = Sled.action
@@ -258,7 +258,7 @@ def test_a_world_without_settle_is_refused():
 
 @pytest.mark.parametrize("method", ["connect", "place", "advance"])
 def test_a_missing_method_is_named(method):
-    """Each of the three says what it is for."""
+    """The error says what each of the three is for."""
     with pytest.raises(ConfigError, match=rf"Sled must say .*{method}\("):
         getattr(EngineWorld, method)(*([Sled(1)] if method == "connect" else [Sled(1), np.arange(1)]))
 

@@ -1,4 +1,4 @@
-"""The kernel `fault`: states from outside whose values each may be, but not together, are refused before play."""
+"""The kernel `fault`: loaded states whose values are within bounds but inconsistent are refused before play."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fault_of_own_play(w, b):
     return TOO_FULL if w.height[b] == 1 else 0
 
 
-def judged_by(function: Any, **attributes: Any) -> type[World]:
+def with_fault(function: Any, **attributes: Any) -> type[World]:
     """The stack with another kernel `fault`."""
     cls = type("Judged", (Stack,), {"__module__": __name__, "__doc__": "A stack.", **attributes})
     cls.bind(fault=function)
@@ -81,7 +81,7 @@ def test_a_state_whose_values_do_not_go_together_is_not_loaded(case: str, some: 
     assert all((array == saved[key]).all() for key, array in world.state_dict().items())
 
 
-def test_of_shared_instances_each_row_is_judged_by_its_own() -> None:
+def test_a_row_of_shared_instances_is_checked_against_its_own() -> None:
     """Rows 0 and 2 play one instance of two places, row 1 another of four: three crates are too many for row 2."""
     world = Stack(3, seed=0)
     world.reset(instance={"room": [2, 4], "instance_row": [0, 1, 0]})
@@ -96,22 +96,22 @@ def test_of_shared_instances_each_row_is_judged_by_its_own() -> None:
     assert world.height.tolist() == [1, 3, 1]
 
 
-def test_a_number_of_which_nothing_is_said_is_told() -> None:
-    """The author forgot an entry of `faults`."""
-    world = judged_by(fault_of_own_play, faults={})(2, seed=0)
+def test_an_undeclared_fault_number_is_reported() -> None:
+    """An entry of `faults` is missing."""
+    world = with_fault(fault_of_own_play, faults={})(2, seed=0)
     world.reset()
     world.step([0, 0])
-    said = re.escape(
+    message = re.escape(
         "row 0: its state is impossible: the kernel `fault` returns 1, which Judged.faults does not list"
         ": write faults = {1: (field, rule), ...}"
     )
-    with pytest.raises(BadInstance, match=said):
+    with pytest.raises(BadInstance, match=message):
         world.load_state_dict(world.state_dict())
 
 
-def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
-    """Before any state was refused: it is read in the kernel's source, with its line."""
-    (finding,) = check_world(judged_by(fault_of_own_play, faults={}))
+def test_check_world_finds_an_undeclared_fault_number() -> None:
+    """Without any refused state: the checker reads the number and its line in the kernel's source."""
+    (finding,) = check_world(with_fault(fault_of_own_play, faults={}))
     assert re.fullmatch(
         r"faults_described: fault_of_own_play \(test_fault\.py:\d+\) returns 1, which Judged\.faults does not list: "
         r"write faults = \{1: \(field, rule\), \.\.\.\}",
@@ -128,9 +128,9 @@ def test_check_world_finds_a_number_of_which_nothing_is_said() -> None:
         (fault_of_nothing, "it gives None: a whole number is needed, 0 where nothing is wrong"),
     ],
 )
-def test_what_a_fault_must_not_do_is_found_when_interpreted(function: Any, said: str) -> None:
+def test_an_invalid_fault_kernel_is_found_when_interpreted(function: Any, said: str) -> None:
     """By `debug=True`, with kernel and line, and by check_world."""
-    cls = judged_by(function)
+    cls = with_fault(function)
     world = cls(2, seed=0, debug=True)
     world.reset()
     with pytest.raises(KernelFault, match=rf"{function.py_func.__name__} \(test_fault\.py:\d+\), row 0: {said}"):
@@ -141,7 +141,7 @@ def test_what_a_fault_must_not_do_is_found_when_interpreted(function: Any, said:
 
 def test_a_world_that_refuses_its_own_play_is_found() -> None:
     """A row with one crate is refused, but every episode has one."""
-    (finding,) = check_world(judged_by(fault_of_own_play))
+    (finding,) = check_world(with_fault(fault_of_own_play))
     assert str(finding).startswith("takes_own_states: refuses a state of its own play: row ")
 
 
@@ -151,8 +151,8 @@ def test_the_stack_is_sound() -> None:
 
 
 @pytest.mark.parametrize("debug", [False, True])
-def test_every_world_bears_its_own_states(debug: bool) -> None:
-    """Whatever the kernels `fault` of our worlds say, it is 0 in play."""
+def test_every_world_accepts_its_own_states(debug: bool) -> None:
+    """The kernels `fault` of the library's worlds return 0 in play."""
     for id in milkrun.list_worlds():
         world = milkrun.make(id, 1 if debug else 4, seed=1, debug=debug, **small.options(id))
         world.reset()
@@ -179,19 +179,19 @@ def test_instances_of_a_saved_state_are_checked() -> None:
 
 def test_instances_that_a_world_plays_already_are_not_checked_again() -> None:
     """A search goes back and forth between states of one instance; `check_instances` may be slow."""
-    asked = []
+    checked = []
 
-    class Asking(Stack):
-        """A stack that notes when it is asked."""
+    class Recording(Stack):
+        """A stack that records its calls."""
 
         def check_instances(self, arrays):
-            asked.append(arrays["room"].tolist())
+            checked.append(arrays["room"].tolist())
 
-    world, other = Asking(2, seed=0), Asking(2, seed=0)
+    world, other = Recording(2, seed=0), Recording(2, seed=0)
     world.reset(instance={"room": [2, 3]})
     other.reset()
-    asked.clear()
+    checked.clear()
     world.load_state_dict(world.state_dict())
-    assert asked == []
+    assert checked == []
     other.load_state_dict({**world.state_dict(), "room": np.array([4, 3], np.int32)})
-    assert asked == [[4, 3]]
+    assert checked == [[4, 3]]

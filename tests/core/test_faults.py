@@ -194,7 +194,7 @@ def draws_by_a_function(w, b, action):
 
 
 @kernel
-def calls_who_draws(w, b, action):
+def calls_a_drawing_kernel(w, b, action):
     draws_by_numpy(w, b, action)
 
 
@@ -204,7 +204,7 @@ DRAWS = [
     (draws_by_python, draws_by_python, "random.random"),
     (draws_by_a_generator, draws_by_a_generator, "GENERATOR.normal"),
     (draws_by_a_function, draws_by_a_function, "randint"),
-    (calls_who_draws, draws_by_numpy, "np.random.randint"),
+    (calls_a_drawing_kernel, draws_by_numpy, "np.random.randint"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Fields: what a declaration yields, memory that somebody else owns, views made on demand, groups of agents."""
+"""Fields: their declarations, foreign memory, views made on demand, groups of agents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Plain(World):
 
 
 class Watched(Plain):
-    """The same with a view that is the observation, and a field said anew."""
+    """The same with a view that is the observation, and a field declared again."""
 
     lamps = state(int32, low=0, high=3, doc="fewer")
     picture = view(float32, "N", primary=True)
@@ -51,7 +51,8 @@ SIZES = {"N": 4, "Z": 0}
 
 
 def test_fields_stand_in_the_order_of_their_declaration():
-    """A world's own first, a base class before its heir, the contract's last; declared anew they keep their place."""
+    """A world's own first, a base class before its subclass, the contract's last; declared again they keep their
+    place."""
     own = ["factor", "places", "limit", "secret", "here", "lamps", "quiet", "count", "off", "page", "action_mask"]
     contract = [name for name, value in vars(World).items() if isinstance(value, fields.Field)]
     assert {"reward", "terminated", "truncated", "illegal", "instance_row", "stream"} <= set(contract)
@@ -60,7 +61,7 @@ def test_fields_stand_in_the_order_of_their_declaration():
     assert Plain.fields["lamps"].doc == ""
 
 
-def test_what_an_agent_sees():
+def test_an_agent_sees_the_observed_fields():
     """Instance and state fields that are neither hidden nor unobserved, no tally and not off; observed views replace
     them all."""
     seen = [f.name for f in fields.observed_fields(Plain.fields, SIZES)]
@@ -77,7 +78,7 @@ def test_shapes_and_bounds_come_from_sizes():
 
 
 def test_the_table_of_the_docs():
-    """One line a field with its meaning and bounds; constants and scratch are no one's business."""
+    """One line a field with its meaning and bounds; constants and scratch are left out."""
     lines = fields.table_markdown(Plain.fields).splitlines()
     assert "| `places` | float32 | (N, 2) | instance | where (0..1) |" in lines
     assert any(line.startswith("| `secret` | int32 | scalar | instance, hidden |") for line in lines)
@@ -160,9 +161,9 @@ class OtherDtype(Lantern):
     "world_class",
     [TooFewMasks, TooFewJointMasks, NoSuchSize, NoSuchOption, SizeLikeField, GapsUndeclared, OtherDtype],
 )
-def test_a_declaration_that_cannot_be_is_refused(world_class):
-    """Kernels trust what is declared, so a mask of another width, memory with undeclared gaps or another dtype would
-    have them write where they must not: no such world is made, and the error is one of ours."""
+def test_an_invalid_declaration_is_refused(world_class):
+    """Kernels trust the declarations: a mask of another width, undeclared gaps or another dtype would make them write
+    out of bounds. Such a world is refused with an error of the library."""
     with pytest.raises(MilkrunError):
         world_class(2)
 
@@ -199,7 +200,7 @@ def test_foreign_rows_reset_save_and_load_like_any():
 
 
 def test_foreign_instances_may_be_shared():
-    """Fewer instance rows than rows: the hook lays them anew, with its own gaps."""
+    """Fewer instance rows than rows: the hook lays them out again, with its own gaps."""
     world = Borrowed(4, seed=2)
     world.reset(instance={"goal": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]], "instance_row": [1, 0, 1, 0]})
     assert world.goals.shape == (3, 4) and world.goal.base is not None
@@ -208,7 +209,7 @@ def test_foreign_instances_may_be_shared():
 
 
 def test_a_mask_of_size_0_is_no_mask():
-    """It is in memory for the kernels, and seen nowhere, at an end neither; a saved state goes on as ever."""
+    """Kernels have its memory, and it is in no output, also at an end; a saved state goes on as usual."""
     world = Drifter(2, seed=1, autoreset="same_step")
     world.reset(instance={"wind": [1.0, 0.0]})
     assert world.action_mask.shape == (2, 0) and list(world.observe()) == list(Glider(2).observe())
@@ -223,8 +224,8 @@ def test_a_mask_of_size_0_is_no_mask():
 # -- views on demand -----------------------------------------------------------------------------------------------
 
 
-def test_a_view_is_made_only_when_somebody_looks():
-    """Ten steps paint nothing; a look paints each row once; a second look at the same moment paints nothing."""
+def test_a_view_is_made_only_by_observe():
+    """Ten steps paint nothing; `observe` paints each row once; a second call without a step paints nothing."""
     world = Lantern(3, LanternConfig(side=64, longest=900), seed=1)
     world.reset()
     for _ in range(10):
@@ -237,8 +238,8 @@ def test_a_view_is_made_only_when_somebody_looks():
 
 
 @pytest.mark.parametrize("how", ["step", "step rows", "reset", "reset rows", "load", "load rows"])
-def test_a_look_is_up_to_date_after(how):
-    """Whatever changed a row, the next look shows it."""
+def test_observe_is_up_to_date_after_any_change(how):
+    """Whatever changed a row, the next call of `observe` shows it."""
     world = Lantern(2, seed=1)
     world.reset(instance={"goal": [5, 4]})
     other = world.state_dict()
@@ -264,8 +265,9 @@ def test_a_look_is_up_to_date_after(how):
     assert world.observe()["image"][:, 0, 0].tolist() == expected[how]
 
 
-def test_a_look_at_some_rows_makes_their_views_alone():
-    """Rows that moved since they were last seen, and are asked for; what was handed out is the world's own memory."""
+def test_observing_some_rows_makes_their_views_alone():
+    """Only requested rows that moved since the last call are painted; the returned arrays are the world's own
+    memory."""
     world = Lantern(4, LanternConfig(longest=900), seed=1)
     world.reset()
     goals = world.goal.tolist()
@@ -290,7 +292,7 @@ def test_a_look_at_some_rows_makes_their_views_alone():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda world: pickle.loads(pickle.dumps(world))])
 def test_a_copy_knows_which_rows_are_outdated(copied):
-    """The row that moved since it was seen is looked at again in the copy, the others are not."""
+    """The copy paints the row that moved since the last call, and no other."""
     world = Lantern(3, seed=1)
     world.reset(instance={"goal": [5, 4, 3]})
     world.observe()
@@ -300,8 +302,8 @@ def test_a_copy_knows_which_rows_are_outdated(copied):
     assert world.image[:, 0, 0].tolist() == [5, 4, 3] and world.looks.tolist() == [1, 1, 1]
 
 
-def test_ended_rows_are_seen_at_their_end_and_anew():
-    """SAME_STEP, one row stepped alone: its last picture is taken, and its new episode is looked at when asked for."""
+def test_ended_rows_are_painted_at_their_end_and_in_their_new_episode():
+    """SAME_STEP, one row stepped alone: its last picture is kept, and its new episode is painted by `observe`."""
     world = Lantern(3, seed=1, autoreset="same_step")
     world.reset(instance={"goal": [5, 4, 2]})
     world.observe()
@@ -310,7 +312,7 @@ def test_ended_rows_are_seen_at_their_end_and_anew():
     assert world.observe()["image"][:, 0, 0].tolist() == [5, 4, 2] and world.looks.tolist() == [1, 1, 3]
 
 
-def test_episodes_that_begin_by_themselves_are_seen():
+def test_episodes_begun_by_autoreset_are_painted():
     """NEXT_STEP, one row stepped alone: its end, then its beginning; `play_out` outdates every row."""
     world = Lantern(2, LanternConfig(max_steps=9), seed=1)
     world.reset(instance={"goal": [5, 2]})
@@ -360,7 +362,7 @@ def test_agents_move_together_and_see_one_moment():
 
 @pytest.mark.parametrize("action", [[1, 0, 0], [0, 2, 0], [0, 0, -1], [2**40, 0, 0], [0, 0, 1]])
 def test_one_illegal_agent_makes_the_joint_action_illegal(action):
-    """Nobody of that row moves; under `raise` the row and the whole action are named."""
+    """No agent of that row moves; under `raise` the error names the row and the whole action."""
     world = convoy([9, 0, 9], [0, 0, 0])
     world.step([action, [1, 1, 1]])
     assert world.illegal.tolist() == [True, False] and world.at.tolist() == [[9, 0, 9], [1, 1, 1]]

@@ -1,4 +1,4 @@
-"""Which kernels a class plays: what it bound, else what its base bound; every doubt is refused by name."""
+"""The kernels of a class: those it bound, else those of its base; every ambiguity is refused by name."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Tens(Counter):
 Tens.bind(step=add_ten)
 
 
-class Heir(Tens):
+class Derived(Tens):
     """Binds nothing."""
 
 
@@ -68,26 +68,26 @@ def counted(cls: type[World]) -> int:
 
 
 def test_two_worlds_of_one_file_play_their_own_steps():
-    """One adds one, the other ten; who binds nothing plays as its base does."""
-    assert [counted(cls) for cls in (Counter, Tens, Heir)] == [1, 10, 10]
+    """One adds one, the other ten; a class that binds nothing plays as its base does."""
+    assert [counted(cls) for cls in (Counter, Tens, Derived)] == [1, 10, 10]
 
 
 def test_a_world_without_a_kernel_says_what_to_write():
-    """The sentence has the statement that is missing."""
+    """The error has the missing statement."""
     bare = type("Bare", (World,), {"action": discrete(2), "action_mask": mask(2), "__module__": "elsewhere"})
     with pytest.raises(ConfigError, match=r"Bare has no kernel 'generate': write Bare\.bind\(generate="):
         bare(1)
 
 
-def test_a_kernel_that_nobody_bound_is_not_passed_over():
-    """A `step` beside a subclass that forgot to bind it would leave the base's rules in force, in silence."""
+def test_an_unbound_kernel_is_refused():
+    """With a `step` that a subclass forgot to bind, the base's rules would stay in force without notice."""
     module = types.ModuleType("forgetful")
     exec("from milkrun.core.kernels import kernel\n@kernel\ndef step(w, b, action):\n    pass\n", vars(module))
     sys.modules["forgetful"] = module
     try:
-        heir = type("Forgetful", (Counter,), {"__module__": "forgetful"})
+        derived = type("Forgetful", (Counter,), {"__module__": "forgetful"})
         with pytest.raises(ConfigError, match=r"no class plays the kernel 'step' .*: write Forgetful\.bind\(step"):
-            heir(1)
+            derived(1)
     finally:
         del sys.modules["forgetful"]
 
@@ -112,14 +112,14 @@ def test_bases_that_disagree_are_refused():
     ],
 )
 def test_a_wrong_statement_is_refused_in_a_sentence(kernels, sentence):
-    """A hook that is none, a plain function, a kernel of other parameters."""
+    """An unknown hook, a plain function, a kernel of other parameters."""
     fresh = type("Fresh", (Counter,), {})
     with pytest.raises(ConfigError, match=sentence):
         fresh.bind(**kernels)
 
 
-def test_what_is_bound_stays():
-    """Neither a second kernel for one hook nor a binding after the first world of the class."""
+def test_bound_kernels_are_final():
+    """A second kernel for one hook is refused, and so is a binding after the first world of the class."""
     fresh = type("Fresh", (Counter,), {})
     fresh.bind(step=add_ten)
     with pytest.raises(ConfigError, match="Fresh has bound 'step' already"):

@@ -147,7 +147,7 @@ def same(worlds: list[World], when: str, *, on_demand: bool = False) -> None:
 
 
 PACKAGES = {"sb3": "stable_baselines3", "rllib": "ray", "mappo": "numpy"}
-"""What a binding needs, where its own name does not say so."""
+"""The package of a binding, where the name differs."""
 ONE_ROW = ("pettingzoo", "rllib")
 
 
@@ -209,6 +209,7 @@ def one_change(id: str) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("id", milkrun.list_worlds())
 def test_every_choice_plays_alike(id):
     """The same for each value of each option that has a list of them; a choice that needs files is left out."""

@@ -180,7 +180,7 @@ def use_whole_arrays(w, b, _, __):
 
 @kernel
 def mix_words(w, b, _, __):
-    """uint64 wraps around, beside literals too."""
+    """uint64 wraps around, with literals too."""
     u, v = np.uint64(w.i[b, 0]), np.uint64(w.i[b, 1])
     product = (u * np.uint64(0x9E3779B97F4A7C15)) ^ (v << np.uint64(33))
     product = (product ^ (product >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals: after an interrupted call a world is as before it, as after it, or asks for a reset.
+"""Ctrl-C and other signals: after an interrupted call a world is as before it, as after it, or requires a reset.
 
 The tests raise SIGINT before one bytecode of a call after the other, in all files of ours that it runs through; those
 marked long leave none out.
@@ -83,7 +83,7 @@ def strike_everywhere(start: World, call: Callable[[World], Any], stride: int = 
             struck.observe()
         except ResetNeeded:
             found["reset"] += 1
-            assert_asks_for_reset(struck)
+            assert_requires_a_reset(struck)
         else:
             seen = seen_of(struck)
             assert seen in (before, after), f"half a call: interrupted before bytecode {at}"
@@ -105,7 +105,7 @@ def assert_sound(world: World) -> None:
     assert np.array_equal(expected, world._table)
 
 
-def assert_asks_for_reset(world: World) -> None:
+def assert_requires_a_reset(world: World) -> None:
     """Every use of all rows raises, also the second time."""
     saved = fresh_saved(world)
     zeros = np.zeros((world.num_envs, *world.action.shape(world.sizes)), world.action.dtype)
@@ -225,7 +225,7 @@ def test_interrupted_playing_out_is_done_whole_or_not_at_all():
 
 
 def test_only_the_rows_of_an_interrupted_call_need_a_reset(monkeypatch):
-    """Other rows are saved and played on; a reset of the interrupted ones, one after the other, mends the world."""
+    """Other rows are saved and played on; after a reset of each interrupted row the world is usable again."""
     world, calm = Lantern(3, seed=2), Lantern(3, seed=2)
     for w in (world, calm):
         w.reset()
@@ -254,7 +254,7 @@ def test_only_the_rows_of_an_interrupted_call_need_a_reset(monkeypatch):
 
 
 def test_an_exception_of_any_handler_is_an_interrupt():
-    """An alarm that raises something else, in the midst of a step: it comes out, and the rows ask for a reset."""
+    """An alarm that raises another exception in mid-step: the exception propagates, and the rows require a reset."""
     start, actions = about_to_end(MAKE["Lantern"]("same_step"))
 
     def ring(number: int, frame: Any) -> None:
@@ -269,7 +269,7 @@ def test_an_exception_of_any_handler_is_an_interrupt():
         del start._begin
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert_asks_for_reset(start)
+    assert_requires_a_reset(start)
     start.reset()
     play_on(start)
 
@@ -330,8 +330,8 @@ def test_a_reset_whose_law_ends_it_changes_nothing(given, error):
     assert world.goal.tolist() == [4, 4] and not world.given.any()
 
 
-def test_a_law_that_is_interrupted_anywhere_leaves_the_reset_undone_or_asks_for_another():
-    """At every bytecode of a reset that a Python law takes part in."""
+def test_an_interrupted_law_leaves_the_reset_undone_or_requires_another():
+    """At every bytecode of a reset that calls a Python law."""
     start = Fickle(3, seed=2)
     start.reset(instance={"goal": [9, 8], "instance_row": [0, 1, 0]})
     start.step([1, 2, 1])
@@ -358,7 +358,7 @@ def test_a_world_whose_first_reset_failed_still_needs_one():
 
 
 def fresh(k: int) -> Any:
-    """A kernel that nobody has compiled yet."""
+    """A kernel that is not compiled yet."""
 
     @kernel
     def score(w, b, x, y):

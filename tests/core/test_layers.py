@@ -1,7 +1,7 @@
-"""The import graph: which part of the library may know which, read from the source.
+"""The import graph: which part of the library may import which, read from the source.
 
 All imports count: at the top, inside functions, and those for type checkers alone. Names in strings ("module:name",
-looked up when asked for) do not: they are how a lower part names a higher one without knowing it.
+resolved on use) do not count: with them a lower part names a higher one without importing it.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def test_making_and_stepping_a_world_loads_no_drawing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
 
 
-def test_only_the_command_line_knows_the_front():
-    """`import milkrun` stands on top of everything below it; its version alone is anybody's."""
+def test_only_the_command_line_imports_the_front():
+    """`import milkrun` is the top layer; its version alone may be imported by all."""
     users = {module for module in imports() if inner(module) & (FRONT - {"milkrun._version"}) and module not in FRONT}
     assert {layer(module) for module in users} <= {"cli"}
 
@@ -111,7 +111,7 @@ def test_core_needs_numpy_and_numba_alone():
     [({"a": {"b"}, "b": set()}, []), ({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}, [["a", "b", "c"]])],
 )
 def test_circles_are_found(graph, expected):
-    """The judge itself, on two graphs by hand."""
+    """The check itself, on two graphs by hand."""
     assert circles(graph) == expected
 
 

@@ -1,4 +1,4 @@
-"""Names that packages look up when they are asked for: listed, completed, and told to type checkers alike."""
+"""Names that packages resolve on first use: listed, completed, and visible to type checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = sorted(path for path in ROOT.rglob("__init__.py") if "lazy(__name__" 
 
 
 def test_names_are_listed_before_they_are_looked_up():
-    """For `import *`, and for the completion of an editor, which also offers what the package has itself."""
+    """For `import *`, and for completion in an editor, which also offers the package's own names."""
     names: dict[str, object] = {}
     exec("from milkrun.routing import *", names)
     assert set(names) - {"__builtins__"} == {"CVRP", "DARP", "DARPConfig", "DARPInstance", "TSP"}
@@ -34,7 +34,7 @@ def test_an_unknown_name_is_an_attribute_error_with_a_close_one():
 
 @pytest.mark.parametrize("path", PACKAGES, ids=lambda path: path.parent.name)
 def test_type_checkers_see_names_of_the_same_modules(path):
-    """What is imported under TYPE_CHECKING is what is looked up; names of higher layers are not imported."""
+    """The names under TYPE_CHECKING are those resolved on use; names of higher layers are not imported."""
     package = ".".join(["milkrun", *path.parent.relative_to(ROOT).parts])
     tree = ast.parse(path.read_text())
     seen = {

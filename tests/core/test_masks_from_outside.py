@@ -37,7 +37,7 @@ def in_play(world_id: str, options: dict[str, Any], steps: int, **more: Any) -> 
 
 
 def test_every_compiled_world_derives_its_mask():
-    """Only the worlds around an engine make their masks elsewhere."""
+    """Only the worlds around an engine compute their masks elsewhere."""
     assert {*WORLDS} - {*MARKED} == ENGINES
 
 

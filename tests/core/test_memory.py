@@ -1,4 +1,4 @@
-"""Batches that no machine has memory for are refused in a sentence, before any memory is taken."""
+"""Batches too large for any machine's memory are refused in a sentence, before any memory is allocated."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ def start(script: str, *arguments: str, path: str = PATH, **environment: str) ->
     )
 
 
-def told(process: subprocess.Popen[str]) -> Any:
-    """What it printed; its standard error if it died or hung."""
+def printed(process: subprocess.Popen[str]) -> Any:
+    """The JSON line that the process printed; fails with its standard error if it died or hung."""
     try:
         out, err = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -96,7 +96,7 @@ def crowd(request, alone) -> dict[str, Any]:
     """One process under each threading layer that steps big batches in every way at once."""
     layer = {} if request.param == "omp" else {"NUMBA_THREADING_LAYER": request.param}
     pools = ["fork", "spawn", "forkserver"] if request.param == "omp" else ["fork"]
-    return told(start(CROWD, *pools, MILKRUN_NUM_THREADS="2", **layer))
+    return printed(start(CROWD, *pools, MILKRUN_NUM_THREADS="2", **layer))
 
 
 def test_python_threads_may_step_different_worlds_at_once(crowd, alone):
@@ -106,7 +106,7 @@ def test_python_threads_may_step_different_worlds_at_once(crowd, alone):
 
 
 def test_a_forked_child_steps_big_batches(crowd, alone):
-    """The parent has used all threads before; the child neither dies nor hangs nor computes anything else."""
+    """The parent has used all threads before; the child neither crashes nor hangs, and computes the same."""
     assert crowd["fork"] == alone[3]
 
 
@@ -168,9 +168,9 @@ print(json.dumps(forks))
 
 
 def test_fork_while_another_thread_compiles(alone, tmp_path):
-    """A child born in the midst of a compile can compile and step: no lock was left held."""
+    """A child forked during a compile can compile and step: no lock is left held."""
     rolled(0, threads=2)
-    assert told(start(FORK_IN_COMPILE, str(tmp_path))) == alone[:3]
+    assert printed(start(FORK_IN_COMPILE, str(tmp_path))) == alone[:3]
     assert len(list(tmp_path.glob("score_*.code"))) > 3
 
 
@@ -237,7 +237,7 @@ print(json.dumps({"reward": reward, "compiled": compiled}))
 
 @pytest.fixture(scope="module")
 def parcel(tmp_path_factory) -> Path:
-    """A package of somebody else: a world in one file, a rule it calls in another."""
+    """A package outside the library: a world in one file, a rule it calls in another."""
     home = tmp_path_factory.mktemp("home")
     (home / "parcel").mkdir()
     (home / "parcel" / "__init__.py").write_text("")
@@ -247,7 +247,8 @@ def parcel(tmp_path_factory) -> Path:
 
 
 def use(parcel: Path, *how: str, **environment: str) -> subprocess.Popen[str]:
-    """A process that resets and steps its world; with "everything" also in parallel, strictly, and with a policy."""
+    """A process that resets and steps its world; with "everything" also in parallel, under `raise`, and with a
+    policy."""
     here = {"MILKRUN_CACHE_DIR": str(parcel / "cache"), **environment}
     return start(USE, *how, path=os.pathsep.join([PATH, str(parcel)]), **here)
 
@@ -255,7 +256,7 @@ def use(parcel: Path, *how: str, **environment: str) -> subprocess.Popen[str]:
 @pytest.fixture(scope="module")
 def first_users(parcel) -> list[Any]:
     """Two processes that meet on an empty cache."""
-    return [told(p) for p in [use(parcel, "everything"), use(parcel)]]
+    return [printed(p) for p in [use(parcel, "everything"), use(parcel)]]
 
 
 def test_two_processes_may_meet_on_an_empty_cache(first_users, parcel):
@@ -268,17 +269,17 @@ def test_two_processes_may_meet_on_an_empty_cache(first_users, parcel):
 
 def test_the_next_process_compiles_nothing(first_users, parcel):
     """Serial and parallel, reset, step, the check of actions and a policy: all come from the disk."""
-    later = told(use(parcel, "everything"))
+    later = printed(use(parcel, "everything"))
     assert later["compiled"] == [] and later["reward"] == 12
 
 
-def test_a_change_in_another_file_is_compiled_anew(first_users, parcel):
+def test_a_change_in_another_file_is_recompiled(first_users, parcel):
     """First the callee's body, then a constant it reads; going back finds the old code on the disk."""
     rules = parcel / "parcel" / "rules.py"
     seen = []
     for text in (RULES.replace("action + BONUS", "2 * action + BONUS"), RULES.replace("10", "30"), RULES):
         rules.write_text(text)
-        seen.append(told(use(parcel)))
+        seen.append(printed(use(parcel)))
     assert [s["reward"] for s in seen] == [14, 32, 12]
     assert ["step_rows" in s["compiled"] for s in seen] == [True, True, False]
 
@@ -287,7 +288,7 @@ def test_a_cache_folder_that_cannot_be_written_does_no_harm(first_users, parcel,
     """Here its parent is a file; nothing is kept, nor left anywhere else."""
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert told(use(parcel, MILKRUN_CACHE_DIR=str(blocked / "cache"), TMPDIR=str(tmp_path)))["reward"] == 12
+    assert printed(use(parcel, MILKRUN_CACHE_DIR=str(blocked / "cache"), TMPDIR=str(tmp_path)))["reward"] == 12
     assert list(tmp_path.iterdir()) == [blocked]
 
 
@@ -324,7 +325,7 @@ HEAVY = {
 
 def test_import_is_quick_and_light():
     """Importing milkrun and listing its worlds takes below a second of the processor and imports nothing heavy."""
-    looks = [told(start(LOOK)) for _ in range(5)]
+    looks = [printed(start(LOOK)) for _ in range(5)]
     assert "milkrun/CVRP-v0" in looks[0]["worlds"]
     assert HEAVY & set(looks[0]["modules"]) == set()
     assert min(look["seconds"] for look in looks) < 1.0

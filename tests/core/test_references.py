@@ -1,4 +1,4 @@
-"""What belongs to a world is said once, on its class: every reference leads somewhere, a wrong one is a sentence."""
+"""References of a world's class, each declared once: every one resolves, and a wrong one raises a clear error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def loaded(id):
 
 
 @pytest.mark.parametrize("id", IDS)
-def test_every_reference_of_every_world_leads_somewhere(id):
+def test_every_reference_of_every_world_resolves(id):
     """Its policies and solvers can be called, its task prices, its generator makes instances of it."""
     cls = loaded(id)
     assert all(callable(refer(cls, "policies", name)) for name in cls.policies) and cls.policies
@@ -63,8 +63,8 @@ def test_every_reference_of_every_world_leads_somewhere(id):
         assert type(refer(cls, "run_details")).__name__ == "Details"
 
 
-def test_what_the_tables_said_before_the_classes_did():
-    """Policies, methods and generators of the twelve worlds, as the tables had them that the classes replaced."""
+def test_each_world_declares_its_policies_methods_and_generator():
+    """The policies, methods and generators of the twelve worlds, by name."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
         "TSP": nearest,
@@ -167,14 +167,14 @@ class Astray(Lantern):
         ("task", None, "Astray.task = ':Task': a reference reads \"module:name\""),
     ],
 )
-def test_a_wrong_reference_is_a_sentence(attribute, name, sentence):
-    """Which world, which attribute, what was said and what is missing."""
+def test_a_wrong_reference_is_refused_in_a_sentence(attribute, name, sentence):
+    """The error names the world, the attribute, the reference and what is missing."""
     with pytest.raises(RegistryError) as caught:
         refer(Astray, attribute, name)
     assert str(caught.value).startswith(sentence)
 
 
-def test_a_wrong_reference_is_met_where_it_is_used(monkeypatch):
+def test_a_wrong_reference_raises_where_it_is_used(monkeypatch):
     """`policies_for` lists names without looking them up; the policy and `solve` refuse, `check_world` finds it."""
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
     milkrun.register("tests/Astray-v0", Astray, gymnasium=False)
@@ -190,14 +190,14 @@ def test_a_wrong_reference_is_met_where_it_is_used(monkeypatch):
 
 
 def test_a_module_that_lacks_a_package_says_so_itself(tmp_path, monkeypatch):
-    """The reference is right then: the missing package is the news."""
+    """The reference is right then, so the error names the missing package."""
     (tmp_path / "half_there.py").write_text("import no_such_package\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         resolve("half_there:thing", "a test")
 
 
-def test_an_object_stands_for_its_name_and_a_class_is_made_anew(monkeypatch):
+def test_a_reference_may_be_an_object_and_a_class_is_instantiated(monkeypatch):
     """A class of policies is given the seed if it takes one."""
 
     class Seeded:
@@ -214,19 +214,19 @@ def test_an_object_stands_for_its_name_and_a_class_is_made_anew(monkeypatch):
     class Own(Lantern):
         policies = {"seeded": Seeded, "plain": Plain, "function": policy, "number": 7}
 
-    class Heir(Own):
+    class Derived(Own):
         policies = {**Own.policies, "more": policy}
 
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
-    milkrun.register("tests/Heir-v0", Heir, gymnasium=False)
-    made = policies_for("tests/Heir-v0")
+    milkrun.register("tests/Derived-v0", Derived, gymnasium=False)
+    made = policies_for("tests/Derived-v0")
     assert list(made) == ["random", "seeded", "plain", "function", "number", "more"]
     assert made["seeded"](5).seed == 5 and made["seeded"](5) is not made["seeded"](5)
     assert isinstance(made["plain"](5), Plain) and made["more"](5) is policy
-    with pytest.raises(RegistryError, match=r"Heir.policies\['number'\] is a int"):
+    with pytest.raises(RegistryError, match=r"Derived.policies\['number'\] is a int"):
         made["number"](0)
     with pytest.raises(RegistryError, match="belongs to every world"):
-        add_policy("tests/Heir-v0", "random", lambda seed: policy)
+        add_policy("tests/Derived-v0", "random", lambda seed: policy)
 
 
 # -- what is not imported ------------------------------------------------------------------------------------------

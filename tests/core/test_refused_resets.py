@@ -11,7 +11,7 @@ from milkrun.core.instances import instances_of
 
 
 class MoodyLaw:
-    """Uniform places until `refuses` is set; then places that no world takes."""
+    """Uniform places until `refuses` is set; then invalid places."""
 
     refuses = False
 
@@ -86,7 +86,7 @@ def test_a_world_whose_first_reset_is_refused_still_needs_one():
     assert world.i.tolist() == [1, 1, 1] and world.stream[:, 2].tolist() == [0, 0, 0]
 
 
-def test_a_law_of_ours_that_gives_up_is_undone_too():
+def test_a_failed_law_of_the_library_is_undone_too():
     """Dial-a-ride whose duration leaves no room for a drawn request: the instances given before are played on."""
     options = dict(num_requests=2, num_agents=1)
     near = milkrun.make("milkrun/DARP-v0", 2, seed=3, side=1e-3, **options)

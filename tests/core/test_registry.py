@@ -34,7 +34,7 @@ def own_registry(monkeypatch):
 
 @dataclass
 class Entry:
-    """A packaging entry point, as far as the registry looks at it."""
+    """A packaging entry point, with the attributes that the registry reads."""
 
     load: Any
     name: str = "worlds"
@@ -106,7 +106,7 @@ def test_versions():
     [("milkrun/CVPR-v0", "milkrun/CVRP-v0"), ("CVPR", "CVRP"), ("milkrun/TSP-v1", "milkrun/TSP-v0"), ("TPS", "TSP")],
 )
 def test_an_unknown_id_is_refused_with_close_ones(id, close):
-    """A KeyError too, for those who never heard of us; the text is a plain sentence."""
+    """It is a KeyError too, for callers that do not know our errors; the text is a plain sentence."""
     with pytest.raises(KeyError) as caught:
         milkrun.make(id)
     assert isinstance(caught.value, RegistryError)
@@ -114,8 +114,8 @@ def test_an_unknown_id_is_refused_with_close_ones(id, close):
 
 
 @pytest.mark.parametrize("id", ["", "/", "a/b/c-v0", "nonsense", 5, None, ["TSP"]])
-def test_what_is_no_id_at_all(id):
-    """Still an error of ours."""
+def test_invalid_ids_are_refused(id):
+    """The error is one of the library."""
     with pytest.raises(RegistryError):
         milkrun.world_spec(id)
 
@@ -138,7 +138,7 @@ def test_registering_a_world_of_ones_own():
     assert "shop/Quiet-v0" not in gymnasium.registry
 
 
-def test_what_the_class_declares_is_no_keyword_of_register():
+def test_declarations_of_the_class_are_no_keywords_of_register():
     """`presets`, `agents` and `action` come from the class; unknown keywords are refused by name."""
     spec = milkrun.register("shop/Lamp-v0", CVRP)
     assert spec.presets == tuple(CVRP.Config.presets) and (spec.agents, spec.action) == ("single", "discrete")
@@ -235,11 +235,11 @@ def test_an_entry_point_that_does_not_lead_to_a_world(monkeypatch):
         milkrun.register("shop/Dict-v0", dict)
 
 
-# -- what is put in from above ------------------------------------------------------------------------------------
+# -- bindings and listeners -----------------------------------------------------------------------------------------
 
 
-def test_bindings_and_listeners_are_put_in_from_outside(monkeypatch):
-    """Core names none: `make` hands its arguments to what stands under `api`, `register` calls who asked for it."""
+def test_bindings_and_listeners_are_registered_from_outside(monkeypatch):
+    """Core names none: `make` passes its arguments to the entry of `api`, `register` calls the listeners requested."""
     heard = []
     monkeypatch.setitem(registry.bindings, "mine", lambda id, num_envs, **keywords: (id, num_envs, keywords["seed"]))
     monkeypatch.setitem(registry.on_register, "choir", lambda spec, force: heard.append((spec.id, force)))
@@ -267,7 +267,7 @@ def test_a_world_is_made_and_checked_without_any_binding(monkeypatch):
 
 
 def test_plugins_are_loaded_at_the_first_listing(plugins):
-    """Once; a known id does not wake them."""
+    """Once; a known id does not load them."""
     woken = []
 
     def worlds() -> None:

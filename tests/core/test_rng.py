@@ -1,4 +1,4 @@
-"""The random streams: right words (published vectors), right laws (scipy), and no stream that knows of another."""
+"""The random streams: right words (published vectors), right laws (scipy), and independent streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""World: rows that do not know each other, seeds, saving, given and shared instances, generators and their laws."""
+"""World: independent rows, seeds, saving, given and shared instances, generators and their laws."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_generated_instances_are_the_rows_of_a_world():
     assert all((getattr(given, name) == getattr(world, name)).all() for name in CVRP_KEYS)
 
 
-def test_a_generator_walks_on_without_a_seed():
+def test_a_generator_continues_without_a_seed():
     """Five and three instances are the first eight of its seed; an addressed call in between changes nothing."""
     gen = get_generator("tsp", num_loc=4, seed=3)
     first = gen.generate(5)["locs"]
@@ -419,7 +419,7 @@ def test_no_global_generator_is_read_or_written():
     "use", ["reset", "step", "observe", "load_state_dict", "state_dict", "sample_actions", "render"]
 )
 def test_a_closed_world_refuses_to_be_used(use):
-    """Closing twice is fine; any use afterwards is an error of ours that names the world."""
+    """Closing twice is fine; any later use raises an error of the library that names the world."""
     world = ready()
     arguments = {"step": [np.zeros(6, int)], "load_state_dict": [world.state_dict()]}.get(use, [])
     world.close()

@@ -1,6 +1,8 @@
-"""Sled: a world on a toy engine, with every trait that makes real ones hard to keep: memory of its own with gaps, work
-threads that a forked child has not, and a memory beside the state (how long a row has been still) that only `place`
-clears. One axis, so that tests can work it out by hand."""
+"""Sled: a world on a toy engine with every trait that makes real engines hard to keep.
+
+The engine's memory has gaps, and a forked child lacks its threads. It keeps a count outside the state (how long a row
+has been still) that only `place` clears. One axis, so that tests can work it out by hand.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ class Ice:
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def put(self, rows: np.ndarray) -> None:
-        """Tells the engine that the state of these rows was written by somebody else."""
+        """Notifies the engine that the state of these rows was written from outside."""
         self.still[rows] = 0
 
     def tick(self, rows: np.ndarray) -> None:
-        """A tenth of a second of these rows, halves of them by threads where there are any."""
+        """Advances these rows by a tenth of a second, in two halves on threads where there are any."""
         self.calls += 1
         if self.breaks:
             raise ConnectionError("the engine has gone")
@@ -97,7 +99,7 @@ class Sled(EngineWorld):
             moving = rows[~self.illegal[rows]]
             if len(moving):
                 self.engine.tick(moving)
-        self.engine.put(rows)  # what the engine keeps beside the state is no part of a row
+        self.engine.put(rows)  # the engine's count outside the state is not part of a row
 
 
 @kernel

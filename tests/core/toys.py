@@ -1,8 +1,8 @@
 """Small worlds for tests of the core: one for each need that the core must serve beyond routing.
 
 Sorter      scratch: work space of a thread far larger than a register file
-Borrowed    fields on foreign memory, columns of one array that somebody else owns
-Lantern     a large view made only when somebody looks; also the plainest world, for autoreset and instances
+Borrowed    fields on foreign memory, columns of one array with another owner
+Lantern     a large view made only on demand; also the plainest world, for autoreset and instances
 Convoy      groups of agents, a joint `state` view, masks one after another
 Turnstile   its own rule of legality, and a clock that runs on when the agent may not act
 Glider      numbers instead of choices
@@ -99,7 +99,7 @@ class Sorter(World):
     pages = scratch(int64, 2, "L")
     sums = scratch(int64, "L1")
     numbers = instance(int64, "L", low=0)
-    picked = state(int64, doc="the number of the rank asked for last")
+    picked = state(int64, doc="the number of the rank requested last")
     below = state(int64, doc="the sum of all smaller ones")
     action_mask = mask("L")
 
@@ -234,7 +234,7 @@ Lantern.bind(generate=lantern_generate, reset=lantern_reset, step=lantern_step, 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvoyConfig(Config):
-    drones: int = option(2, "drones beside the truck", low=1, high=9)
+    drones: int = option(2, "drones in addition to the truck", low=1, high=9)
 
 
 @kernel
@@ -264,7 +264,7 @@ def convoy_step(w, b, action):
 
 @kernel
 def convoy_look(w, b):
-    """Nobody may stand beyond place 9; agents see themselves, `state` sees all."""
+    """Agents stop at place 9 at most; each sees itself, `state` sees all."""
     for j in range(4):
         w.action_mask[b, j] = w.at[b, 0] + j <= 9
     for d in range(w.D):

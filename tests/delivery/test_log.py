@@ -1,4 +1,4 @@
-"""The event log of the truck-and-drones world: episodes worked out by hand, and what holds in random ones."""
+"""The event log of the truck-and-drones world: episodes by hand, and invariants of random ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def points(events):
 
 
 def test_worked_sound_episode():
-    """Loaded at 1, three steps out, four at the door till the window opens at 8, two home, boarded from (.1, 0)."""
+    """Loaded at 1, three steps out, four at the door until the window opens at 8, two home, landed from (.1, 0)."""
     recorder = worked(*WORKED_SOUND)
     events = recorder.events()
     assert points(events) == [
@@ -58,8 +58,8 @@ def test_worked_sound_episode():
     assert flown["energy"] == pytest.approx([0.112, 0.112, 0.056]) and flown["x1"] == pytest.approx([0.2, 0.4, 0.5])
 
 
-def test_worked_seed_episode():
-    """Node 0, where the published rules say the truck stands; the flight costs .002, .002, .001."""
+def test_worked_published_episode():
+    """The truck is at node 0 by the published rules; the flight costs .002, .002, .001."""
     recorder = worked(*WORKED_PUBLISHED)
     assert points(recorder.events()) == [
         ("drone_0", "release", 0, 0, -1),
@@ -75,8 +75,9 @@ def test_worked_seed_episode():
     assert bars["energy"] == pytest.approx([0, 0.001, 0.005])
 
 
-def test_a_recovered_drone_brings_its_parcel_back():
-    """The drone flies to .2, the truck follows to .1 and takes it up there, drives on to .2; charged .03 on the way."""
+def test_a_recovered_drone_returns_its_parcel():
+    """The drone flies to .2, the truck follows to .1, recovers it there and drives on to .2; it is charged .03 on the
+    way."""
     recorder = worked(ALONE, on_line(0.5), [[7, 0], [2, 2], [8, 0]])
     events = recorder.events()
     recovery, ride = events[events["kind"] == "recover"][0], events[-1]
@@ -88,7 +89,7 @@ def test_a_recovered_drone_brings_its_parcel_back():
     assert kpis(recorder)["aborted"] == [1]
 
 
-def test_what_a_recovery_charges_stands_there():
+def test_the_charge_of_a_recovery_is_logged():
     """recovery_charge .05 at the recovery, .03 on board: .868 becomes .948."""
     recorder = worked(ALONE.replace(recovery_charge=0.05), on_line(0.5), [[7, 0], [2, 2], [8, 0]])
     events = recorder.events()
@@ -98,7 +99,7 @@ def test_what_a_recovery_charges_stands_there():
 
 
 def test_a_crash():
-    """A flight that costs 1 (.2 * 4 * 1.25) on a battery of .98: .02 were not there; the parcel lies in the wreck."""
+    """A flight that costs 1 (.2 * 4 * 1.25) on a battery of .98: .02 are missing; the parcel stays in the wreck."""
     config = ALONE.replace(battery_rule="off", battery_rate=4.0, num_customers=2)
     recorder = worked(config, on_line(0.5, 0.6, demand=0.5), [[7, 0], [0, 2]])
     crash = recorder.events()[-1:]
@@ -107,7 +108,7 @@ def test_a_crash():
     assert recorder.gantt()["energy"] == pytest.approx([0, 0.02, 1.0])
 
 
-def test_a_wreck_lies():
+def test_a_wreck_stays_in_the_log():
     """Of two drones one crashes in step 2, the other stays on board."""
     config = ALONE.replace(battery_rule="off", battery_rate=4.0, num_customers=2, num_drones=2)
     recorder = worked(config, on_line(0.5, 0.6, demand=0.5), [[7, 0, 0], [0, 2, 0], [0, 0, 0], [0, 0, 0]])
@@ -119,8 +120,8 @@ def test_a_wreck_lies():
     ]
 
 
-def test_bars_of_another_goal_stand_apart():
-    """Two steps towards node 1 at (.6, 0), one towards node 0, which is the depot; the drone rides along in one bar."""
+def test_bars_of_different_goals_are_separate():
+    """Two steps towards node 1 at (.6, 0), one towards node 0, the depot; the drone on board has one bar."""
     recorder = worked(ALONE, on_line(0.5), [[2, 0], [2, 0], [1, 0]])
     bars = recorder.gantt()
     assert brief(bars) == [
@@ -132,7 +133,7 @@ def test_bars_of_another_goal_stand_apart():
 
 
 def test_conflict_and_illegal():
-    """Both drones want customer 0: the second hovers. A drone on board cannot deliver, and is flagged at 0."""
+    """Both drones choose customer 0: the second hovers. A drone on board cannot deliver, and is flagged at 0."""
     config = TruckDroneConfig(num_drones=2, num_customers=1)
     _, events = replay(config, on_line(0.5), [[7, 0, 2], [8, 0, 0], [0, 2, 2]])
     assert points(events) == [
@@ -145,8 +146,8 @@ def test_conflict_and_illegal():
     assert brief(events)[-2:] == [("drone_0", "fly_out", 2, 3, 0), ("drone_1", "hover", 2, 3, -1)]
 
 
-def test_forced_under_seed_rules():
-    """Rate .8: at .6 the battery of .519 is below .576, at .4 .359 below .384; at .2 .199 is enough again."""
+def test_forced_under_published_rules():
+    """Rate .8: at .6 the battery of .519 is below .576, at .4 .359 below .384; at .2 .199 is sufficient again."""
     config = TruckDroneConfig(rules="published", num_drones=1, num_customers=1, battery_rate=0.8)
     _, events = replay(config, on_line(1.0), [[6, 0]] + [[0, 2]] * 6)
     assert [found for found in points(events) if found[1] == "forced"] == [
@@ -164,9 +165,10 @@ def test_forced_under_seed_rules():
     ]
 
 
-def test_forced_under_sound_rules_is_told_once():
-    """Three steps out (.644 left at .6) the drone may only hover, twice (.588); then, as the truck flees, what is left
-    is what the worst way home needs, step by step: overridden from 6 until it boards at 10, it is fined once."""
+def test_forced_under_sound_rules_is_logged_once():
+    """Three steps out (.644 left at .6) the drone may only hover, twice (.588). Then, as the truck flees, the battery
+    equals the need of the worst way home in each step. The drone is overridden from 6 until it lands at 10, with one
+    penalty."""
     config = ALONE.replace(num_route_nodes=5)
     recorder = worked(config, on_line(0.9), [[6, 0], *[[0, 2]] * 5, *[[4, 2]] * 4])
     events = recorder.events()
@@ -184,8 +186,8 @@ def test_forced_under_sound_rules_is_told_once():
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("twist", TWISTS)
 def test_gantt_tiles_the_episode(twist, masked):
-    """Of every agent in 8 random episodes; a bar begins where the last event before it ended, and none equals the one
-    before; what they cost is what the events cost."""
+    """For every agent in 8 random episodes: a bar begins at the end of the last event, and differs from the previous
+    one. The energy of the bars is that of the events."""
     recorder, taken = played(twist, masked)
     bars, events = recorder.gantt(), recorder.events()
     assert set(bars["kind"]) <= set(INTERVALS) and set(events["kind"]) <= {*INTERVALS, *POINTS}
@@ -203,7 +205,7 @@ def test_gantt_tiles_the_episode(twist, masked):
 
 @pytest.mark.parametrize("twist", TWISTS)
 def test_energies_add_up_to_the_battery(twist):
-    """1 + charged - used = battery, of every drone."""
+    """1 + charged - used = battery, for every drone."""
     recorder, _ = played(twist, False)
     events = recorder.events()
     for row in range(recorder.num_envs):
@@ -213,14 +215,14 @@ def test_energies_add_up_to_the_battery(twist):
 
 
 def steady(world):
-    """Actions that depend on nothing but the mask and the step of each row."""
+    """Actions that depend only on the mask and the step of each row."""
     masks = [world.truck_mask[:, 0], *world.drone_mask.swapaxes(0, 1)]
     chosen = [[np.flatnonzero(row)[(7 * i + 3) % row.sum()] for row, i in zip(mask, world.i)] for mask in masks]
     return np.array(chosen).T
 
 
-def test_episodes_are_kept_apart_under_every_autoreset():
-    """The same three episodes of two rows, whether rows wait, restart on their next turn or at once."""
+def test_episodes_are_separate_under_every_autoreset():
+    """The same three episodes of two rows, whether rows wait, restart on their next turn or immediately."""
     logs = []
     for mode in ("disabled", "next_step", "same_step"):
         world = milkrun.make("milkrun/TruckDrone-v0", 3, preset="published", seed=4, max_steps=25, autoreset=mode)
@@ -237,8 +239,8 @@ def test_episodes_are_kept_apart_under_every_autoreset():
     assert logs[0].tolist() == logs[1].tolist() == logs[2].tolist()
 
 
-def test_a_reset_that_nobody_saw_begins_an_episode():
-    """The world's own reset, or a jump of its clock: the log is not spliced."""
+def test_an_unrecorded_reset_starts_an_episode():
+    """A reset of the world itself, or a jump of its clock: the log does not merge episodes."""
     config, instance, actions = WORKED_SOUND
     recorder = worked(config, instance, actions[:3])
     saved = recorder.state_dict()
@@ -251,7 +253,7 @@ def test_a_reset_that_nobody_saw_begins_an_episode():
     assert begun == [0, 0, 3] and events["episode"].max() == 2
 
 
-def test_files_give_the_events_back(tmp_path):
+def test_files_keep_the_events(tmp_path):
     """CSV and JSON to the last digit."""
     recorder, _ = played("default", False)
     recorder.to_csv(tmp_path / "log.csv")
@@ -267,7 +269,7 @@ def test_files_give_the_events_back(tmp_path):
 
 
 def test_nothing_recorded():
-    """Empty tables, and files of no events."""
+    """Empty tables, and files without events."""
     recorder = Recorder(milkrun.make("milkrun/TruckDrone-v0", 1))
     assert recorder.events().dtype == recorder.gantt().dtype == EVENT
     assert len(recorder.events()) == len(recorder.gantt()) == 0
@@ -275,8 +277,8 @@ def test_nothing_recorded():
         recorder.step([[0, 0, 0]])
 
 
-def test_a_refused_step_is_not_told():
-    """illegal="raise" moves no row."""
+def test_a_refused_step_is_not_logged():
+    """illegal="raise" changes no row."""
     recorder = Recorder(milkrun.make("milkrun/TruckDrone-v0", 2, seed=1, illegal="raise"), [0, 1])
     recorder.reset()
     with pytest.raises(IllegalAction):
@@ -286,8 +288,8 @@ def test_a_refused_step_is_not_told():
     assert set(recorder.events()["row"]) == {1} and len(recorder.events()) == 3
 
 
-def test_all_else_is_the_worlds():
-    """Attributes, a copy that goes its own way, rows that do not exist."""
+def test_other_attributes_are_those_of_the_world():
+    """Attributes, an independent copy, invalid rows."""
     world = milkrun.make("milkrun/TruckDrone-v0", 2, seed=1)
     recorder = Recorder(world)
     recorder.reset()

@@ -1,4 +1,4 @@
-"""Figures of truck-and-drone episodes: worked out by hand, in other units, around resets; and episodes replayed."""
+"""Figures of truck-and-drone episodes: by hand, in other units, around resets; and replayed episodes."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def figures(*values):
 
 
 def test_worked_episodes():
-    """Seed: .001 + .5 * .01 of battery, 5 + 100 - 4 * .1 - .01 * .006. Sound: .02 to hover, .5 * .4 * 1.4 out,
-    4 * .028 at the door, .4 * .4 home: .572; 5 + 20 - 10 * .1 - .5 * .572."""
+    """Published: .001 + .5 * .01 of battery, 5 + 100 - 4 * .1 - .01 * .006. Sound: .02 to hover, .5 * .4 * 1.4 out, 4 *
+    .028 at the door, .4 * .4 home: .572; 5 + 20 - 10 * .1 - .5 * .572."""
     assert replay(*WORKED_PUBLISHED)[0] == figures(4, 1, 1, 0, 0, 0.006, 0, 0.5, 1, 0, 0, 0, 4, 1, 0, 0, 0, 104.59994)
     assert replay(*WORKED_SOUND)[0] == figures(10, 1, 1, 0, 0, 0.572, 0, 0.9, 1, 0, 0, 0, 10, 5, 0, 0, 0, 23.714)
 
 
 def test_late_deliveries():
-    """Windows closed at 0, served in steps 2 and 3: 5 late in all, 3 at most. Energy .02 + 2 * .2 * .4 * 1.25."""
+    """Windows closed at 0, served in steps 2 and 3: 5 late in total, 3 at most. Energy .02 + 2 * .2 * .4 * 1.25."""
     config = TruckDroneConfig(num_drones=1, num_customers=2, pickup="air", end="served")
     found, _ = replay(config, on_line(0.2, 0.4, demand=0.5, window=(0, 0)), [[7, 0], [0, 2], [0, 3]])
     pays = 2 * 5 + 20 - 3 * 0.1 - 0.5 * 0.22 - 5 * 0.1
@@ -52,7 +52,7 @@ def test_late_deliveries():
 
 
 def test_names_keep_their_order():
-    """As documented; the scaled ones come after them, and the figures are copies."""
+    """As documented; the scaled ones follow, and the figures are copies."""
     world = milkrun.make("milkrun/TruckDrone-v0", 3, seed=1)
     world.reset()
     found = kpis(world, {"wh_per_battery": 1, "km_per_unit": 1, "seconds_per_step": 1})
@@ -74,7 +74,7 @@ def test_names_keep_their_order():
 
 
 def test_other_units():
-    """The sound episode in a city: 5 km a unit, half a minute a step, drones of 160 Wh."""
+    """The sound episode in a city: 5 km for a unit, half a minute for a step, drones of 160 Wh."""
     config, instance, actions = WORKED_SOUND
     world = milkrun.make("milkrun/TruckDrone-v0", 1, config=config, autoreset="disabled")
     world.reset(instance={name: [value] for name, value in instance.items()})
@@ -97,8 +97,8 @@ def test_other_units():
         ({"seconds_per_step": True}, "must be a number"),
     ],
 )
-def test_a_scale_that_cannot_be(scale, sentence):
-    """Refused by key and value."""
+def test_an_invalid_scale_is_refused(scale, sentence):
+    """By key and value."""
     world = milkrun.make("milkrun/TruckDrone-v0", 1, seed=1)
     world.reset()
     with pytest.raises(ConfigError, match=sentence):
@@ -106,7 +106,8 @@ def test_a_scale_that_cannot_be(scale, sentence):
 
 
 def test_figures_around_a_reset():
-    """Cut off after 3 steps: a row keeps its figures until its reset turn; same_step shows the new episode at once."""
+    """Truncated after 3 steps: a row keeps its figures until its reset turn; same_step has the new episode
+    immediately."""
     waiting = milkrun.make("milkrun/TruckDrone-v0", 2, seed=1, max_steps=3)
     prompt = milkrun.make("milkrun/TruckDrone-v0", 2, seed=1, max_steps=3, autoreset="same_step")
     for world in (waiting, prompt):
@@ -121,8 +122,8 @@ def test_figures_around_a_reset():
 
 
 @pytest.mark.parametrize("twist", ["published, thirsty", "default", "off, thirsty"])
-def test_a_replay_tells_what_the_recorder_told(twist):
-    """The actions of random episodes, masked ones among them, on their instances: same figures, same events."""
+def test_a_replay_equals_the_recording(twist):
+    """The actions of random episodes, masked ones included, on their instances: same figures, same events."""
     recorder, taken = played(twist, False)
     for row in range(3):
         found, events = replay(recorder.config, instance_of(recorder, row), taken[row])
@@ -140,8 +141,8 @@ def test_a_replay_may_stop_early():
     assert replay(config, instance, np.zeros((0, 2), np.int64))[1].tolist() == []
 
 
-def test_a_replay_that_cannot_be():
-    """Actions after the end, or not of this world's agents; fields with a row axis."""
+def test_an_invalid_replay_is_refused():
+    """Actions after the end, or of other agents; fields with a row axis."""
     config, instance, actions = WORKED_SOUND
     with pytest.raises(BadSolution, match="ended after 10 steps, but there are actions for 11"):
         replay(config, instance, [*actions, [0, 0]])

@@ -1,4 +1,4 @@
-"""A truck on roads: worked out by hand, what is refused, the drawn roads, and that a truck is never stuck."""
+"""A truck on roads: episodes by hand, refusals, drawn roads, and that a truck is never stuck."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def begun(config: TruckDroneConfig = ALONE, **options: Any) -> Any:
 
 
 def moves(world: Any, row: int = 0) -> list[int]:
-    """The nodes that the truck may head for."""
+    """The nodes that the mask allows as targets."""
     return np.flatnonzero(world.truck_mask[row, 0, 1 : 1 + world.sizes["N"]]).tolist()
 
 
 def test_the_truck_drives_from_node_to_node_along_roads():
-    """0 - 1 - 2 - 3 in a line: from 0 to 2 it is three steps to 1 and four on; between nodes it may turn back."""
+    """0 - 1 - 2 - 3 in a line: from 0 to 2 it takes three steps to 1 and four more; between nodes it may turn back."""
     world = begun()
     found = []
     for action in [2, 2, 2, 3, STAY, 2, 3, 3, 3, 3]:
@@ -81,7 +81,7 @@ def test_the_truck_drives_from_node_to_node_along_roads():
 
 
 def test_a_move_off_the_roads_is_a_stop():
-    """MOVE_2 from 0, then on the way from 0 to 1: masked, flagged, and the truck stays where it is."""
+    """MOVE_2 from 0, then on the way from 0 to 1: masked, flagged, and the truck does not move."""
     world = begun()
     for action, done, place in [(3, STAY, 0.0), (2, 2, 0.1), (3, STAY, 0.1), (RELEASE, RELEASE, 0.1), (2, 2, 0.2)]:
         world.step([[action, 0]])
@@ -90,8 +90,8 @@ def test_a_move_off_the_roads_is_a_stop():
     assert world.truck_edge[0].tolist() == [0, 1]
 
 
-def test_a_truck_that_releases_rolls_on():
-    """As without roads: the target stays through RELEASE and RECOVER."""
+def test_a_truck_that_releases_keeps_driving():
+    """As without roads: the target stays during RELEASE and RECOVER."""
     world = begun()
     for action in (2, RELEASE, 6):
         world.step([[action, 0]])
@@ -117,7 +117,7 @@ def test_the_reason_names_node_or_road():
     ],
 )
 def test_roads_need_a_depot_and_the_sound_rules(options: dict[str, Any], words: str):
-    """Refused with the key and the value."""
+    """The message has the key and the value."""
     with pytest.raises(ConfigError, match=words):
         TruckDroneConfig(road_graph=True, **options)
 
@@ -139,7 +139,7 @@ def test_roads_need_a_depot_and_the_sound_rules(options: dict[str, Any], words: 
     ],
 )
 def test_bad_roads_leave_the_world_as_it_was(changes: dict[str, Any], error: type, words: str):
-    """Row, field, index and value are named."""
+    """The message names row, field, index and value."""
     world = begun()
     before = {name: value.tobytes() for name, value in world.state_dict().items()}
     with pytest.raises(error, match=words):
@@ -148,14 +148,14 @@ def test_bad_roads_leave_the_world_as_it_was(changes: dict[str, Any], error: typ
 
 
 def test_roads_without_the_option_are_refused():
-    """A world whose truck drives anywhere has no use for them."""
+    """A world without roads does not use them."""
     world = milkrun.make("milkrun/TruckDrone-v0", 1, config=ALONE.replace(road_graph=False), autoreset="disabled")
     with pytest.raises(ShapeError, match="has no instance field 'road'"):
         world.reset(instance=given_rows())
 
 
 def test_given_roads_on_the_circle():
-    """Nodes may be left out: they stand on the circle, and the roads are those given."""
+    """Nodes may be left out: they lie on the circle, and the roads are the given ones."""
     world = milkrun.make("milkrun/TruckDrone-v0", 1, config=ALONE, autoreset="disabled")
     world.reset(instance=given_rows(route_nodes=None))
     assert world.route_nodes[0].tolist() == route_ring(4, 0.6, True).tolist() and moves(world) == [0, 1]
@@ -167,7 +167,7 @@ def joined(road: np.ndarray) -> set[tuple[int, int]]:
 
 def test_drawn_roads_by_hand():
     """One node: a single road. Two opposite ones: through the depot. Three: a star, since the depot lies in every
-    circle about two of them. From four on spokes and rim; of four the depot is on the circles, not inside."""
+    circle around two of them. Four and more: spokes and rim; with four the depot is on the circles, not inside."""
     spokes = [{(0, n) for n in range(1, count)} for count in range(7)]
     for count in (2, 3, 4):
         assert joined(roads_between(route_ring(count, 0.6, True))) == spokes[count]
@@ -182,8 +182,8 @@ def test_drawn_roads_by_hand():
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 30), grid=st.booleans())
 def test_roads_between_any_nodes_hold_a_shortest_tree(seed: int, count: int, grid: bool):
-    """Every edge of scipy's minimum spanning tree is at least matched: the roads connect all, over legs that are no
-    longer. Nodes on a grid have many ties and may coincide."""
+    """The roads connect all nodes over legs no longer than those of scipy's minimum spanning tree. Nodes on a grid have
+    many ties and may coincide."""
     rng = np.random.default_rng(seed)
     nodes = rng.integers(-3, 4, (count, 2)) / 4 if grid else rng.uniform(-1, 1, (count, 2))
     road = roads_between(nodes)
@@ -195,7 +195,7 @@ def test_roads_between_any_nodes_hold_a_shortest_tree(seed: int, count: int, gri
 
 
 def maps(draw: Any, count: int) -> np.ndarray:
-    """A connected road map: a line, a star, a ring, or a random tree with more roads."""
+    """A connected road map: a line, a star, a ring, or a random tree with additional roads."""
     kind = draw(st.sampled_from(["line", "star", "ring", "tree"]))
     road = np.eye(count, dtype=bool)
     for n in range(1, count):
@@ -233,8 +233,8 @@ def on_its_road(world: Any, b: int) -> bool:
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(road_instances(), st.integers(0, 2**31), st.sampled_from([0.0, 0.7, 1.0, 1.9]), st.booleans())
 def test_a_truck_is_always_on_a_road_and_never_stuck(drawn: Any, seed: int, speed: float, wild: bool):
-    """Random maps, masked play or any numbers at all: STAY is open, the roads open are those of its place, it keeps to
-    them, and at the end it reaches every node by what the mask allows."""
+    """Random maps, masked play or any numbers. STAY is allowed, the allowed roads are those of the truck's place, and
+    the truck stays on them. At the end it reaches every node by allowed actions."""
     count, instance = drawn
     world = milkrun.make(
         "milkrun/TruckDrone-v0",
@@ -261,7 +261,7 @@ def test_a_truck_is_always_on_a_road_and_never_stuck(drawn: Any, seed: int, spee
             assert may == (np.flatnonzero(road[b, u]).tolist() if u == v else sorted((u, v)))
             assert world.truck_node[b] == (u if u == v else -1)
             if was[b, 0] != was[b, 1] and u != v:
-                assert was[b].tolist() == [u, v], "it changed roads between nodes"
+                assert was[b].tolist() == [u, v], "the truck changed roads between nodes"
 
     for turn in range(40):
         play(rng.integers(-2, 20, (6, 3)) if wild else world.sample_actions(seed, turn))
@@ -281,13 +281,13 @@ def test_a_truck_is_always_on_a_road_and_never_stuck(drawn: Any, seed: int, spee
                 onward = [n for n in moves(world, b) if n != world.truck_node[b]]
                 actions[b, 0] = 1 + min(onward, key=lambda n, b=b: (n != goal) and hops[b, n, goal])
             play(actions)
-        assert ((world.truck_node == goal) | world.done).all(), "a node that cannot be reached"
+        assert ((world.truck_node == goal) | world.done).all(), "an unreachable node"
         there = ~world.done
         assert np.abs(world.truck_pos - nodes[:, goal])[there].max(initial=0) <= 1e-6
 
 
 def test_the_checker_finds_a_truck_off_the_roads():
-    """A true log on a line is false where roads differ; so is one that turns off a road, or waits at another node."""
+    """A valid log on a line is invalid with other roads, and also if it leaves a road or waits at another node."""
     plan = [[2, 0], [2, 0], [2, 0], [3, 0], [2, 0], [3, 0]]
     found, events = replay(ALONE, INSTANCE, plan)
     assert check_episode(INSTANCE, ALONE, events) == pytest.approx(found, abs=1e-12)
@@ -305,7 +305,8 @@ def test_the_checker_finds_a_truck_off_the_roads():
 
 
 def test_roads_are_drawn_and_others_are_not():
-    """Half way between 1 and 2 is a road of the line, half way between 0 and 3 none; without the option neither."""
+    """The middle between 1 and 2 is on a road of the line, the middle between 0 and 3 is not; without the option
+    neither."""
     world = begun()
     assert pixel(world, (0.3, 0.2)) == GRID and pixel(world, (0.0, 0.2)) == PAPER
     world.road[0] = roads((0, 1), (0, 3), (0, 2))
@@ -313,7 +314,7 @@ def test_roads_are_drawn_and_others_are_not():
 
 
 def test_the_list_interface_plays_on_roads():
-    """Entities and masks of a row whose truck is bound to roads."""
+    """Entities and masks of a row with roads."""
     env = MultiAgentVRPEnv(World.of(begun(), 0))
     assert env.available_actions()[0].tolist() == [1, 1, 1, 0, 0, 1, 0]
     _, _, _, infos = env.step([2, 0])
@@ -345,8 +346,8 @@ def torch_of(actions: np.ndarray) -> Any:
     return torch.from_numpy(np.ascontiguousarray(actions))
 
 
-def test_what_agents_see_has_the_same_length_with_roads():
-    """Roads show in the mask; the vectors are those of a world without."""
+def test_observations_have_the_same_length_with_roads():
+    """Roads are visible in the mask only; the vectors equal those of a world without roads."""
     plain, bound = (milkrun.make("milkrun/TruckDrone-v0", 4, road_graph=on, seed=2) for on in (False, True))
     for world in (plain, bound):
         world.reset()

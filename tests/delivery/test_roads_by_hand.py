@@ -1,7 +1,8 @@
-"""The truck on roads, in the truck-and-drones world, against numbers worked out by hand.
+"""The truck on roads, in the truck-and-drones world, compared with numbers by hand.
 
-Mostly a line of three nodes, 0 at (0,0), 1 at (.25,0), 2 at (.6,0): from an end one can drive to the middle only. The
-truck makes .1 a step. Its actions are STAY, MOVE_0 to MOVE_2, RELEASE, RECOVER; a drone has HOVER, RETURN, DELIVER_0.
+Mostly a line of three nodes, 0 at (0,0), 1 at (.25,0), 2 at (.6,0): from an end the truck can only drive to the middle.
+The truck drives .1 a step. Its actions are STAY, MOVE_0 to MOVE_2, RELEASE, RECOVER; a drone has HOVER, RETURN,
+DELIVER_0.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ STAY, MOVE_0, MOVE_1, MOVE_2, RELEASE, RECOVER = range(6)
 
 
 def path(nodes):
-    """Roads from each node to the next alone."""
+    """Roads only from each node to the next."""
     return [[abs(u - v) <= 1 for v in range(nodes)] for u in range(nodes)]
 
 
@@ -28,7 +29,7 @@ def on_roads(nodes=LINE, road=None, customers=((0.0, 0.9),), **changes):
 
 
 def between(x=0.1, edge=(0, 1), target=-1, **changes):
-    """The truck stands or rolls at (x, 0), its drone on board."""
+    """The truck stands or drives at (x, 0), its drone on board."""
     model = on_roads(**changes)
     model.put(truck_pos=(x, 0.0), drone_pos=[(x, 0.0)], truck_node=-1, truck_edge=edge, truck_target=target)
     return model
@@ -40,7 +41,7 @@ def place(model):
 
 
 def test_a_row_starts_at_the_depot():
-    """Node 0, bound for nowhere, on the edge (0,0)."""
+    """Node 0, without a target, on the edge (0,0)."""
     assert place(on_roads()) == (0, -1, [0, 0])
 
 
@@ -54,12 +55,12 @@ def test_from_a_node_the_truck_goes_to_its_neighbours(node, mask):
 
 @pytest.mark.parametrize(("edge", "mask"), [((0, 1), "1110"), ((1, 0), "1110"), ((1, 2), "1011"), ((2, 1), "1011")])
 def test_between_two_nodes_the_truck_goes_to_either(edge, mask):
-    """On and back, though node 1 has a third neighbour; the rest of the mask is as ever."""
+    """Forward and back, though node 1 has a third neighbour; the rest of the mask is unchanged."""
     assert bits(between(0.3, edge).truck_mask) == mask + "10"
 
 
 def test_leaving_a_node_is_entering_an_edge():
-    """0, .1, .2 on the way to .25: no node, the target kept, the edge as it was entered."""
+    """0, .1, .2 on the way to .25: no node, the same target, the edge in its driving direction."""
     model = play(on_roads(), (MOVE_1, 0))
     assert (place(model), model.truck_pos, model.truck_vel) == ((-1, 1, [0, 1]), near((0.1, 0)), near((1, 0)))
     play(model, (MOVE_1, 0))
@@ -67,7 +68,7 @@ def test_leaving_a_node_is_entering_an_edge():
 
 
 def test_a_step_longer_than_the_rest_of_the_edge_ends_at_the_node():
-    """.1 + .1 + .05: the other half of the third step is not driven on the next road, and its speed was .5."""
+    """.1 + .1 + .05: the rest of the third step is not driven on the next road, and its speed is .5."""
     model = play(on_roads(), *[(MOVE_1, 0)] * 3)
     assert (place(model), model.truck_pos, model.truck_vel) == ((1, -1, [1, 1]), near((0.25, 0)), near((0.5, 0)))
     assert (model.truck_step_dist, model.kpis()["truck_distance"]) == (near(0.05), near(0.25))
@@ -77,7 +78,7 @@ def test_a_step_longer_than_the_rest_of_the_edge_ends_at_the_node():
 
 
 def test_arriving_exactly_at_a_node():
-    """Node 1 at .2 is reached by two whole steps: on the node in the second, at full speed, and the third is free."""
+    """Node 1 at .2 is reached in exactly two steps: at the node in the second, at full speed, and the third is free."""
     model = play(on_roads([(0.0, 0.0), (0.2, 0.0), (0.6, 0.0)]), *[(MOVE_1, 0)] * 2)
     assert (place(model), model.truck_pos, model.truck_vel) == ((1, -1, [1, 1]), near((0.2, 0)), near((1, 0)))
     play(model, (MOVE_1, 0))
@@ -86,7 +87,7 @@ def test_arriving_exactly_at_a_node():
 
 
 def test_turning_back_on_an_edge():
-    """Out to .2, back to .1 on the same edge, out to .2 again, back over .1 to the depot: .6 driven in six steps."""
+    """Out to .2, back to .1 on the same edge, out to .2 again, back through .1 to the depot: .6 driven in six steps."""
     model = play(on_roads(), (MOVE_1, 0), (MOVE_1, 0), (MOVE_0, 0))
     assert (place(model), model.truck_pos, model.truck_vel) == ((-1, 0, [0, 1]), near((0.1, 0)), near((-1, 0)))
     play(model, (MOVE_1, 0))
@@ -97,15 +98,15 @@ def test_turning_back_on_an_edge():
 
 
 def test_stopping_between_two_nodes():
-    """STAY at .1: no speed, no target, the edge kept; then either end may be driven to."""
+    """STAY at .1: no speed, no target, the same edge; then both ends are allowed."""
     model = play(on_roads(), (MOVE_1, 0), (STAY, 0))
     assert (place(model), model.truck_vel, bits(model.truck_mask)) == ((-1, -1, [0, 1]), (0, 0), "111010")
     assert model.kpis()["truck_wait"] == 1
     assert place(play(model, (MOVE_0, 0))) == (0, -1, [0, 0])
 
 
-def test_a_node_without_a_road_there_is_not_driven_to():
-    """MOVE_2 from node 0 is STAY, and so it is on the edge (0,1), where it stops a rolling truck at .1: -.1 each."""
+def test_a_node_without_a_direct_road_is_masked():
+    """MOVE_2 from node 0 is STAY, also on the edge (0,1), where it stops a driving truck at .1: -.1 each."""
     model = play(on_roads(), (MOVE_2, 0))
     assert (model.executed, model.illegal, place(model)) == ([STAY, 0], [True, False], (0, -1, [0, 0]))
     assert model.reward_exact == near(-0.1)
@@ -114,8 +115,8 @@ def test_a_node_without_a_road_there_is_not_driven_to():
     assert model.kpis()["illegal"] == 2
 
 
-def test_a_truck_that_releases_and_recovers_rolls_on():
-    """Released at .1 of the edge (0,1), recovered at .2 from .1 behind, both under way to node 1 at .25."""
+def test_a_truck_that_releases_and_recovers_keeps_driving():
+    """Release at .1 of the edge (0,1), recovery at .2 from .1 behind, both on the way to node 1 at .25."""
     model = play(on_roads(), (MOVE_1, 0), (RELEASE, 0))
     assert (place(model), model.truck_pos, model.drone_pos) == ((-1, 1, [0, 1]), near((0.2, 0)), near_pairs((0.1, 0)))
     assert bits(model.truck_mask) == "111001"
@@ -123,11 +124,11 @@ def test_a_truck_that_releases_and_recovers_rolls_on():
     assert (place(model), model.drone_pos, model.status) == ((1, -1, [1, 1]), near_pairs((0.25, 0)), [ONBOARD])
 
 
-def test_a_drone_comes_home_between_two_nodes():
-    """The drone at .6 flies home to a truck that rolls from .2 to .3 on the road from 0 to .35, then turns back.
+def test_a_drone_returns_between_two_nodes():
+    """The drone at .6 flies home to a truck that drives from .2 to .3 on the road from 0 to .35, then turns back.
 
-    To where the truck was, .2, it makes .2: at .4 it is .2 away and not home (.08 spent). Then to .3: .1, home at .92 -
-    .04, and the truck turns back and carries it to .2. On board it is charged .03 in the step after.
+    Towards the truck's old place, .2, it flies .2: at .4 it is .2 away and not home (.08 spent). Then to .3: .1, home
+    at .92 - .04, and the truck turns back and carries it to .2. On board it is charged .03 in the next step.
     """
     model = between(0.2, (0, 1), 1, nodes=[(0.0, 0.0), (0.35, 0.0), (0.7, 0.0)])
     model.put(drone_pos=[(0.6, 0.0)], status=[FLYING])
@@ -141,12 +142,12 @@ def test_a_drone_comes_home_between_two_nodes():
 
 
 def test_two_nodes_at_one_place_are_one_step_apart():
-    """Nodes 0 and 1 both at (0,0): MOVE_1 drives nowhere and is at node 1, from where node 2 can be reached."""
+    """Nodes 0 and 1 both at (0,0): MOVE_1 arrives at node 1 without driving, and node 2 is then allowed."""
     model = play(on_roads([(0.0, 0.0), (0.0, 0.0), (0.6, 0.0)]), (MOVE_1, 0))
     assert (place(model), model.truck_step_dist, bits(model.truck_mask)) == ((1, -1, [1, 1]), 0, "111110")
 
 
-def test_the_depot_ends_an_episode_only_when_the_truck_is_there():
+def test_an_episode_ends_only_with_the_truck_at_the_depot():
     """All served, the drone on board, the truck at .15: one step to .05, one more to the depot."""
     model = between(0.15, (0, 1), end="depot")
     model.put(served=[True], arrival_step=[1])
@@ -158,13 +159,13 @@ def test_the_depot_ends_an_episode_only_when_the_truck_is_there():
 
 
 def test_a_row_that_ended_between_two_nodes_stays():
-    """The limit of three steps is met at .1: STAY alone, and the edge is still set."""
+    """The limit of three steps is reached at .1: only STAY is allowed, and the edge is still set."""
     model = play(on_roads(max_steps=3), (MOVE_1, 0), (STAY, 0), (STAY, 0))
     assert (model.truncated, bits(model.truck_mask), place(model)) == (True, "100000", (-1, -1, [0, 1]))
 
 
 @pytest.mark.parametrize("obs", ["v1", "v2"])
-def test_roads_are_seen_in_the_mask_alone(obs):
+def test_roads_are_visible_only_in_the_mask(obs):
     """All observations of a truck at .1 on the edge (0,1) equal those without roads at the same place."""
     model = between(0.1, (0, 1), 1, obs=obs)
     instance = {name: getattr(model, name) for name in ("customer_pos", "demand", "tw_start", "tw_end", "route_nodes")}

@@ -1,4 +1,4 @@
-"""The checker of the truck-and-drones world: returns by hand, what it refuses, and that it agrees with the world."""
+"""The checker of the truck-and-drones world: returns by hand, refusals, and agreement with the world."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ZERO = {"makespan": 0, "served": 0, "energy": 0.0, "lateness": 0, "forced_onsets
 
 
 def test_returns_by_hand():
-    """Of 6 customers: 4 served 7 steps late in 200 steps for 8 batteries, 2 overrides, 1 crash; and all, in 50."""
+    """Of 6 customers: 4 served 7 steps late in 200 steps with 8 batteries, 2 overrides, 1 crash; and all, in 50."""
     config = milkrun.make("milkrun/TruckDrone-v0", 1).config
     poor = {"makespan": 200, "served": 4, "energy": 8.0, "lateness": 7, "forced_onsets": 2, "crashes": 1}
     assert truckdrone_return(poor, config) == pytest.approx(-20 + 20 - 4 - 0.7 - 1 - 10 - 2 * 10)
@@ -34,8 +34,8 @@ def test_returns_by_hand():
     assert truckdrone_return(both, config) == pytest.approx([-35.7, 43.5])
 
 
-def test_returns_by_hand_under_seed_rules():
-    """Of 3 customers: neither lateness nor crashes are paid for; all served is complete, in the last step too."""
+def test_returns_by_hand_under_published_rules():
+    """Of 3 customers: neither lateness nor crashes are charged; all served is complete, also in the last step."""
     config = milkrun.make("milkrun/TruckDrone-v0", 1, preset="published").config
     poor = {"makespan": 30, "served": 1, "energy": 2.0, "lateness": 7, "forced_onsets": 4, "crashes": 2}
     assert truckdrone_return(poor, config) == pytest.approx(-3 + 5 - 0.02 - 2 - 2 * 20)
@@ -44,7 +44,7 @@ def test_returns_by_hand_under_seed_rules():
 
 
 def test_completed_by_the_last_step():
-    """Figures alone do not show that the drone landed in step 10 of 10: `complete` says so, and the log does."""
+    """The figures do not show that the drone landed in step 10 of 10; `complete` and the log do."""
     config, instance, actions = WORKED_SOUND
     config = config.replace(max_steps=10)
     figures_found, events = replay(config, instance, actions)
@@ -63,8 +63,8 @@ def test_a_lost_parcel_ends_the_episode():
     assert check_episode(instance, config, events) == pytest.approx(figures_found, abs=1e-12)
 
 
-def test_worked_logs_are_true():
-    """Their figures are those that the kernel kept, also of an episode that is not over."""
+def test_worked_logs_are_valid():
+    """Their figures equal the kernel's, also for an unfinished episode."""
     for config, instance, actions in (WORKED_PUBLISHED, WORKED_SOUND):
         for steps in range(1, len(actions) + 1):
             figures_found, events = replay(config, instance, actions[:steps])
@@ -73,8 +73,8 @@ def test_worked_logs_are_true():
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("twist", TWISTS)
-def test_logs_of_random_episodes_are_true(twist, masked):
-    """The checker finds no fault, and adds up the figures that the kernel kept, objective included."""
+def test_logs_of_random_episodes_are_valid(twist, masked):
+    """The checker finds no fault, and its sums equal the kernel's figures, objective included."""
     recorder, _ = played(twist, masked)
     figures_found = kpis(recorder)
     assert truckdrone_return(figures_found, recorder.config, complete(recorder)) == pytest.approx(
@@ -89,9 +89,9 @@ def test_logs_of_random_episodes_are_true(twist, masked):
 
 @pytest.mark.parametrize("masked", [True, False], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("twist", TWISTS)
-def test_the_books_balance_in_every_step(twist, masked):
-    """64 episodes, of the fields alone: charge is bounded, no agent exceeds its speed, served stays served, a
-    reserved parcel is at one place; and at the end the return is what the figures say."""
+def test_invariants_hold_in_every_step(twist, masked):
+    """64 episodes, from the fields alone: charge is bounded, no agent exceeds its speed, served stays served, and a
+    reserved parcel is at one place. At the end the return follows from the figures."""
     world = milkrun.make("milkrun/TruckDrone-v0", 64, autoreset="disabled", seed=11, **TWISTS[twist])
     world.reset()
     rng, choices, k = np.random.default_rng(2), world.action.nvec(world.sizes), world.config
@@ -113,9 +113,9 @@ def test_the_books_balance_in_every_step(twist, masked):
         now = {name: getattr(world, name)[live] for name in names}
         put_in = now["battery"] - was["battery"] + world.battery_used[live]
         fell = (now["status"] == 3) & (was["status"] != 3)
-        used[live] += world.battery_used[live] - np.where(fell, put_in, 0)  # a crash: more than there was
+        used[live] += world.battery_used[live] - np.where(fell, put_in, 0)  # a crash: more than available
         charged[live] += np.where(fell, 0, put_in)
-        aboard = now["status"] == 0  # also, under published rules, released and landed in one step
+        aboard = now["status"] == 0  # under published rules also release and landing in one step
         assert (put_in >= -1e-12).all()
         assert (put_in[~aboard & ~fell] <= 1e-12).all()
         assert (put_in[aboard] <= gain + world.battery_used[live][aboard] + 1e-12).all()
@@ -182,7 +182,7 @@ FORGERIES = [
 
 
 @pytest.mark.parametrize(("forge", "sentence"), FORGERIES, ids=[sentence for _, sentence in FORGERIES])
-def test_a_forged_log_is_found_out(forge, sentence):
+def test_a_forged_log_is_detected(forge, sentence):
     """The worked sound episode, with one change."""
     config, instance, actions = WORKED_SOUND
     _, events = replay(config, instance, actions)
@@ -203,8 +203,8 @@ def test_a_forged_log_is_found_out(forge, sentence):
         ({"num_drones": 2}, {}, "the log of drone_1 ends at 0, the truck's at 10"),
     ],
 )
-def test_a_log_of_other_rules_is_found_out(changes, place, sentence):
-    """The worked sound episode, judged by another configuration or instance."""
+def test_a_log_of_other_rules_is_detected(changes, place, sentence):
+    """The worked sound episode, checked with another configuration or instance."""
     config, instance, actions = WORKED_SOUND
     _, events = replay(config, instance, actions)
     with pytest.raises(BadSolution) as caught:
@@ -212,8 +212,8 @@ def test_a_log_of_other_rules_is_found_out(changes, place, sentence):
     assert sentence in str(caught.value)
 
 
-def test_a_parcel_in_two_drones_is_found_out():
-    """Two drones load parcel 0 where parcels are shared; where they are reserved that cannot be."""
+def test_a_parcel_in_two_drones_is_detected():
+    """Two drones load parcel 0 with shared parcels; with reserved parcels this is invalid."""
     config = WORKED_SOUND[0].replace(num_drones=2, reserve=False)
     _, events = replay(config, on_line(0.5), [[7, 0, 0], [8, 0, 0], [0, 2, 2]])
     assert check_episode(on_line(0.5), config, events)["served"] == 0

@@ -1,4 +1,4 @@
-"""The checker of the TSP with drone against plans priced by hand, and one broken plan for every rule."""
+"""The checker of the TSP with drone compared with costs by hand, and one broken plan for every rule."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def without(instance, **changed):
     return dataclasses.replace(instance, **changed)
 
 
-def test_each_operation_costs_what_the_slower_of_both_needs():
-    """The truck drives 5, 3, 4; the drone flies (3 + 4) / 2, nothing, (6 + 10) / 2 and is the later one at last."""
+def test_each_operation_has_the_cost_of_the_slower_vehicle():
+    """The truck drives 5, 3, 4; the drone flies (3 + 4) / 2, 0, (6 + 10) / 2 and is slower in the last one."""
     prices = price_operations(FIVE, SOUND)
     assert prices.truck.tolist() == [5, 3, 4]
     assert prices.drone.tolist() == [3.5, 0, 8]
@@ -39,7 +39,7 @@ def test_the_truck_stops_on_the_way():
     assert (prices.truck[0], prices.drone[0], prices.cost[0], prices.drone_wait[0]) == (14, 10, 14, 4)
 
 
-def test_a_direction_has_its_own_price():
+def test_costs_are_asymmetric():
     """From 0 to 1 costs 7 and back 3; the flight 1 -> 0 costs 9, the other way 1.5."""
     roads, air = FIVE.c_truck.copy(), FIVE.c_drone.copy()
     roads[0, 1], air[1, 0] = 7, 9
@@ -61,13 +61,13 @@ PLAYABLE = {
 
 
 @pytest.mark.parametrize("plan", PLAYABLE.values(), ids=PLAYABLE)
-def test_plans_that_the_world_lets_be_played(plan):
+def test_playable_plans_are_valid(plan):
     """None breaks a rule."""
     check_operations(FIVE, plan)
 
 
-def test_what_playable_plans_cost():
-    """Legs of 3, 4, 3, 6, 10 around; flights at half their length where they take longer than the truck."""
+def test_costs_of_playable_plans():
+    """Legs of 3, 4, 3, 6, 10 around; flights cost half their length if they take longer than the truck."""
     around = 3 + 4 + 3 + 6 + 10
     assert tspd_cost(FIVE, PLAYABLE["the truck alone, a leg each"]) == around
     assert tspd_cost(FIVE, PLAYABLE["the truck alone, in one"]) == around
@@ -115,7 +115,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("plan", "index", "rule"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_plan_names_operation_and_rule(plan, index, rule):
-    """And has no cost."""
+    """It has no cost."""
     sentence = f"^operation {index}: {re.escape(rule)}$"
     with pytest.raises(BadSolution, match=sentence):
         check_operations(FIVE, plan)
@@ -124,7 +124,7 @@ def test_a_broken_plan_names_operation_and_rule(plan, index, rule):
 
 
 def test_no_operations_are_no_plan():
-    """There is always a node to visit."""
+    """Every instance has a node to visit."""
     with pytest.raises(BadSolution, match="covers nothing"):
         check_operations(FIVE, [])
 
@@ -146,8 +146,8 @@ def test_a_restriction_names_operation_and_rule(limit, index, rule):
         check_operations(restricted, SOUND)
 
 
-def test_restrictions_bind_the_drone_alone():
-    """The truck covers what the drone may not, and waiting costs no range."""
+def test_restrictions_apply_only_to_the_drone():
+    """The truck covers nodes that the drone may not serve, and waiting costs no range."""
     nowhere = TSPDInstance.of_places("five", PLACES, max_fly=0, no_visit=range(5), forbid=range(5))
     assert tspd_cost(nowhere, PLAYABLE["the truck alone, in one"]) == 26
     nearly = without(FIVE, no_visit=np.arange(5) == 2, forbid=np.arange(5) == 3, max_fly=10)
@@ -155,20 +155,20 @@ def test_restrictions_bind_the_drone_alone():
 
 
 def test_a_flight_may_exceed_its_limit_by_rounding_only():
-    """By 1e-9 and not more: the flight costs 8."""
+    """By at most 1e-9: the flight costs 8."""
     check_operations(without(FIVE, max_fly=8 - 0.9e-9), SOUND)
     with pytest.raises(BadSolution, match="max_fly"):
         check_operations(without(FIVE, max_fly=8 - 1.1e-9), SOUND)
 
 
 @pytest.mark.parametrize("wrong", [(0, 1, -1), (0, 1, -1, 2), (0, 1.5, -1, ()), (0, True, -1, ()), "0 1 -1 0", None])
-def test_what_is_no_operation_is_refused(wrong):
-    """With its index."""
+def test_an_invalid_operation_is_refused(wrong):
+    """The message has its index."""
     with pytest.raises(ShapeError, match=r"^operation 1 is .* expected"):
         price_operations(FIVE, [SOUND[0], wrong])
 
 
 def test_numbers_of_numpy_are_nodes():
-    """As they come out of a world's log."""
+    """As in a world's log."""
     assert tspd_cost(FIVE, [np.array([0, 0, 4], np.int64).tolist() + [np.array([1, 2, 3])]]) == 14
     assert tspd_cost(FIVE, [(np.int64(0), np.int32(0), np.int64(4), np.array([1, 2, 3]))]) == 14

@@ -1,4 +1,4 @@
-"""The truck-and-drones world: worked episodes, ends, rows, autoreset, and what is refused with which words."""
+"""The truck-and-drones world: episodes by hand, ends, rows, autoreset, and error messages."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def masks(world: Any) -> list[str]:
     return ["".join("01"[int(a)] for a in part) for part in (world.truck_mask[0, 0], *world.drone_mask[0])]
 
 
-def test_a_delivery_under_the_seed_rules():
-    """Worked by hand: release, three strides of 0.2, 0.2 and 0.1, 0.01 a unit; 100 + 5 at the end."""
+def test_a_delivery_under_the_published_rules():
+    """By hand: release, three steps of 0.2, 0.2 and 0.1, 0.01 a unit; 100 + 5 at the end."""
     world = make(preset="published", **ONE)
     world.reset(instance=alone(0, 200))
     seen = []
@@ -44,7 +44,7 @@ def test_a_delivery_under_the_seed_rules():
 
 
 def test_a_delivery_under_the_sound_rules():
-    """Worked by hand: 0.4 a unit, half as much again under the whole payload, waiting until step 8, home by two."""
+    """By hand: 0.4 a unit, half as much again under full payload, waiting until step 8, home in two steps."""
     world = make(**ONE)
     world.reset(instance=alone(8, 20))
     batteries = []
@@ -57,8 +57,8 @@ def test_a_delivery_under_the_sound_rules():
     assert round(float(world.objective[0]), 9) == 23.714
 
 
-def test_a_truck_that_cannot_drive_stays_on_its_node():
-    """Of speed 0 and sent to node 1 it stands on node 0, the depot, so the episode can end there; on roads too."""
+def test_a_truck_of_speed_0_stays_at_its_node():
+    """Sent to node 1, it stays at node 0, the depot, so the episode can end there; also on roads."""
     for road_graph in (False, True):
         world = make(truck_speed=0.0, end="depot", road_graph=road_graph, **ONE)
         road = {"road": [world.ring_road]} if road_graph else {}
@@ -72,7 +72,7 @@ def test_a_truck_that_cannot_drive_stays_on_its_node():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_the_limit_truncates_or_terminates(terminal: bool):
-    """Five steps of nothing: - 0.1 each, and - 10 for each of six customers on the last."""
+    """Five idle steps: - 0.1 each, and - 10 for each of six customers in the last one."""
     world = make(episode_length=5, time_limit_terminal=terminal)
     world.reset()
     for _ in range(5):
@@ -81,8 +81,8 @@ def test_the_limit_truncates_or_terminates(terminal: bool):
     assert round(float(world.reward_exact[0]), 9) == -60.1 and world.world_step[0] == 5
 
 
-def test_max_steps_cuts_an_episode_but_not_the_windows():
-    """The clock of the observations and the windows scale with episode_length, the end comes at max_steps."""
+def test_max_steps_truncates_an_episode_but_not_the_windows():
+    """The clock of the observations and the windows scale with episode_length; the episode ends at max_steps."""
     world = make(max_steps=3)
     world.reset()
     for _ in range(3):
@@ -112,8 +112,8 @@ def test_a_row_is_the_same_alone_and_in_any_batch(preset: str, threads: int):
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("preset", ["default", "published"])
-def test_mask_observations_and_state_are_of_one_moment(preset: str, mode: str):
-    """After every call, also where a row has just begun again, the scalar model makes from the state what was shown."""
+def test_mask_observations_and_state_are_consistent(preset: str, mode: str):
+    """After every call, also after an autoreset, the scalar model computes mask and observations from the state."""
     world = make(6, preset=preset, autoreset=mode, episode_length=15, num_customers=2, num_route_nodes=3)
     world.reset()
     begun = 0
@@ -131,7 +131,7 @@ def test_mask_observations_and_state_are_of_one_moment(preset: str, mode: str):
                 episode_length=15,
             )
             state = {name: getattr(world, name)[b] for name in STATE}
-            if mode == "same_step":  # the flags tell of the episode before
+            if mode == "same_step":  # the flags belong to the previous episode
                 state |= {"terminated": False, "truncated": False}
             model.put(**state)
             assert world.action_mask[b].tolist() == model.action_mask
@@ -142,7 +142,7 @@ def test_mask_observations_and_state_are_of_one_moment(preset: str, mode: str):
 
 
 def test_a_given_route_may_lie_anywhere():
-    """Nodes can be given beside the customers; without them they stand on the circle."""
+    """Nodes can be given in addition to customers; by default they lie on the circle."""
     world = make(num_drones=1, num_customers=1, num_route_nodes=2)
     world.reset(instance={**alone(0, 9), "route_nodes": [[[0.0, 0.0], [0.3, 0.0]]]})
     for _ in range(3):
@@ -173,7 +173,7 @@ def test_a_given_route_may_lie_anywhere():
     ],
 )
 def test_a_bad_option_is_refused_by_name(options: dict[str, Any], words: str):
-    """With the key, the value and what is allowed."""
+    """With the key, the value and the allowed values."""
     with pytest.raises(ConfigError, match=words):
         TruckDroneConfig(**options)
 
@@ -191,8 +191,8 @@ def test_a_bad_option_is_refused_by_name(options: dict[str, Any], words: str):
         ({"demand": None}, ShapeError, "the instance lacks 'demand'"),
     ],
 )
-def test_a_bad_instance_leaves_the_world_as_it_was(changes: dict[str, Any], error: type, words: str):
-    """Row, field, index and value are named."""
+def test_a_bad_instance_does_not_change_the_world(changes: dict[str, Any], error: type, words: str):
+    """The message names row, field, index and value."""
     world = make(**ONE)
     world.reset()
     before = {name: value.tobytes() for name, value in world.state_dict().items()}
@@ -204,7 +204,7 @@ def test_a_bad_instance_leaves_the_world_as_it_was(changes: dict[str, Any], erro
 
 @pytest.mark.parametrize("actions", [[[0, 0]], [0, 0, 0], [[0.0, 0.0, 0.0]], [[False, False, False]]])
 def test_actions_of_another_shape_or_kind_are_refused(actions: Any):
-    """Three integers a row: floats and bools are none."""
+    """Three integers a row; floats and bools are refused."""
     world = make()
     world.reset()
     with pytest.raises(ShapeError, match=r"actions must be integers of shape \(1, 3\)"):
@@ -212,7 +212,7 @@ def test_actions_of_another_shape_or_kind_are_refused(actions: Any):
 
 
 def test_illegal_actions_raise_with_agent_name_and_reason():
-    """The first agent at fault, its action by name, and why."""
+    """The first agent at fault, the name of its action, and the reason."""
     world = make(illegal="raise", num_drones=2, num_customers=2)
     world.reset(
         instance={
@@ -251,7 +251,7 @@ def test_masked_actions_are_replaced_and_flagged():
 
 
 def test_a_finished_row_must_be_reset():
-    """In both presets, whatever the published one did."""
+    """In both presets, unlike the original of the published one."""
     for preset in ("default", "published"):
         world = make(preset=preset, max_steps=1)
         world.reset()
@@ -261,7 +261,7 @@ def test_a_finished_row_must_be_reset():
 
 
 def test_groups_and_sizes():
-    """Agents by group, in the order of their actions; the lengths of what they see at the presets' sizes."""
+    """Agents by group, in the order of their actions; lengths of the observations at the presets' sizes."""
     default, published = make(), make(preset="published")
     assert isinstance(default, TruckDrone)
     assert default.groups == {"truck": ["truck_0"], "drone": ["drone_0", "drone_1"]}

@@ -1,4 +1,4 @@
-"""The truck-and-drones world against numbers worked out by hand: published rules, ends, driving."""
+"""The truck-and-drones world compared with numbers by hand: published rules, ends, driving."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def test_sizes_at_both_presets():
 
 
 def test_nodes_lie_on_the_circle():
-    """Four nodes at the right angles; with a depot the middle comes first."""
+    """Four nodes at right angles; with a depot the middle comes first."""
     cross = [(0.6, 0), (0, 0.6), (-0.6, 0), (0, -0.6)]
     np.testing.assert_allclose(ring(4, 0.6, False), cross, atol=1e-15)
     np.testing.assert_allclose(ring(5, 0.6, True), [(0, 0), *cross], atol=1e-15)
 
 
-def test_where_the_truck_stands_at_reset():
-    """Published rules say node 0 although it is at (.6,0); sound rules say the depot, or none."""
+def test_node_of_the_truck_at_reset():
+    """Node 0 under published rules although node 0 is at (.6,0); the depot or none under sound rules."""
     assert row("published", CUSTOMER).truck_node == 0
     assert row("published", CUSTOMER).route_nodes[0] == (0.6, 0.0)
     assert row("default", CUSTOMER).truck_node == 0
@@ -49,8 +49,8 @@ def test_where_the_truck_stands_at_reset():
 
 
 @pytest.mark.parametrize(("preset", "between", "arrived", "move"), [("published", 0, 0, 1), ("default", -1, 1, 2)])
-def test_the_truck_rolls_until_it_arrives_or_stays(preset, between, arrived, move):
-    """Six steps of .1 to (.6,0); RELEASE keeps it rolling, STAY stops it, the velocity stays on arrival."""
+def test_the_truck_drives_until_arrival_or_stay(preset, between, arrived, move):
+    """Six steps of .1 to (.6,0); RELEASE keeps it driving, STAY stops it, the velocity is kept on arrival."""
     model = play(row(preset, CUSTOMER), (move, 0), (1 + (5 if preset == "published" else 6), 0))
     assert model.truck_pos == near((0.2, 0.0))
     assert (model.truck_node, model.truck_target) == (between, move - 1)
@@ -65,7 +65,7 @@ def test_the_truck_rolls_until_it_arrives_or_stays(preset, between, arrived, mov
 
 
 @pytest.mark.parametrize("preset", ["published", "default"])
-def test_drones_chase_the_place_the_truck_leaves(preset):
+def test_drones_return_to_the_old_place_of_the_truck(preset):
     """From (0,.5) home to (0,0) while the truck drives to the right: straight down by .2."""
     model = row(preset, CUSTOMER)
     model.put(drone_pos=[(0, 0.5)], status=[FLYING])
@@ -75,8 +75,8 @@ def test_drones_chase_the_place_the_truck_leaves(preset):
 
 
 @pytest.mark.parametrize(("preset", "lands"), [("published", False), ("default", True)])
-def test_the_edge_of_landing_and_of_delivery(preset, lands):
-    """A drone that ends exactly on the threshold is home, or has delivered, under sound rules only."""
+def test_landing_and_delivery_at_the_threshold(preset, lands):
+    """A drone exactly at the threshold has landed, or delivered, only under sound rules."""
     model = row(preset, (0.45, 0.0), recovery_threshold=0.25, delivery_threshold=0.25)
     model.put(drone_pos=[(0.45, 0.0)], status=[FLYING])
     play(model, (0, 1))
@@ -86,8 +86,8 @@ def test_the_edge_of_landing_and_of_delivery(preset, lands):
     assert (model.drone_pos, model.served) == ([(0.2, 0.0)], [lands])
 
 
-def test_recovery_charges_under_seed_rules():
-    """The pump: .3, a release to .299, a recovery to .499; a full drone stays at 1."""
+def test_recovery_charges_under_published_rules():
+    """.3, a release to .299, a recovery to .499; a full drone stays at 1."""
     model = row("published", CUSTOMER)
     play(model, (6, 0), (7, 0))
     assert model.battery == [1.0]
@@ -97,8 +97,8 @@ def test_recovery_charges_under_seed_rules():
     assert (model.kpis()["sorties"], model.kpis()["aborted"]) == (2, 0)
 
 
-def test_a_wreck_is_revived_with_its_parcel():
-    """RECOVER within .1 takes a crashed drone aboard with .2, parcel kept, and voids its action."""
+def test_a_wreck_is_recovered_with_its_parcel():
+    """RECOVER within .1 takes a crashed drone aboard with .2 and its parcel, and cancels its action."""
     model = row("published", CUSTOMER)
     model.put(drone_pos=[(0.1, 0.0)], status=[CRASHED], battery=[0.0], carrying=[0], has_target=[True])
     assert masks(model) == ["11111101", "100"]
@@ -117,8 +117,9 @@ def test_forced_return_and_crash():
     assert (model.reward_exact, model.terminated, model.kpis()["crashes"]) == (near(-20.602), True, 1)
 
 
-def test_a_crash_at_the_door_still_lands():
-    """.15 of way on .1 of battery: it crashes and is taken aboard in the same step, which is no crash."""
+def test_a_crash_at_the_truck_still_lands():
+    """.15 of distance on .1 of battery: it crashes and is taken aboard in the same step, which does not count as a
+    crash."""
     model = row("published", CUSTOMER, battery_rate=1.0)
     model.put(drone_pos=[(0.15, 0.0)], status=[FLYING], battery=[0.1])
     play(model, (0, 1))
@@ -126,7 +127,7 @@ def test_a_crash_at_the_door_still_lands():
     assert (model.reward_exact, model.kpis()["crashes"]) == (near(-0.6015), 0)
 
 
-def test_the_obedient_are_punished_every_step():
+def test_a_chosen_return_is_also_penalised_every_step():
     """.5 < .9 * .5 * 1.2 and then .4 < .42: two penalties for a drone that chose RETURN itself."""
     model = row("published", CUSTOMER, battery_rate=0.5)
     model.put(drone_pos=[(0.9, 0.0)], status=[FLYING], battery=[0.5])
@@ -137,7 +138,7 @@ def test_the_obedient_are_punished_every_step():
 
 
 def test_hovering_below_zero_is_no_crash():
-    """.0005 - .001 is negative and flying; then it is forced home from where it is and lands with .1995."""
+    """.0005 - .001 is negative and the drone still flies; then it is forced home and lands with .1995."""
     model = row("published", CUSTOMER)
     model.put(status=[FLYING], battery=[0.0005])
     play(model, (0, 0))
@@ -146,7 +147,7 @@ def test_hovering_below_zero_is_no_crash():
     assert (model.battery, model.status, model.forced) == (near([0.1995]), [ONBOARD], [True])
 
 
-def test_the_dead_end_of_the_seed_rules():
+def test_the_dead_end_of_the_published_rules():
     """A carrier whose customer another drone has served may only hover."""
     model = row("published", CUSTOMER, (-0.5, 0.0), num_drones=2)
     model.put(drone_pos=[(0.5, 0.0), (0.2, 0.0)], status=[FLYING, FLYING], carrying=[0, 0])
@@ -155,8 +156,8 @@ def test_the_dead_end_of_the_seed_rules():
     assert (model.served, model.carrying, masks(model)[1:]) == ([True, False], [-1, 0], ["1101", "1000"])
 
 
-def test_a_parcel_may_go_to_the_wrong_door():
-    """Published rules hand parcel 0 to customer 1 on request; with `obey_mask` the drone hovers instead."""
+def test_a_parcel_may_go_to_the_wrong_customer():
+    """Under published rules parcel 0 can be delivered to customer 1; with `obey_mask` the drone hovers instead."""
     for obey, served, executed in ((False, [False, True], 3), (True, [False, False], 0)):
         model = row("published", CUSTOMER, (-0.5, 0.0), obey_mask=obey)
         model.put(drone_pos=[(-0.5, 0.0)], status=[FLYING], carrying=[0])
@@ -165,7 +166,7 @@ def test_a_parcel_may_go_to_the_wrong_door():
 
 
 def test_a_drone_on_board_may_deliver():
-    """With a parcel kept from an earlier flight, from the truck, when that stands at the door."""
+    """With a parcel from an earlier flight, if the truck is at the customer."""
     model = row("published", (0.04, 0.0), (0.5, 0.0))
     model.put(carrying=[0])
     play(model, (0, 2))
@@ -173,7 +174,7 @@ def test_a_drone_on_board_may_deliver():
 
 
 def test_actions_out_of_range_are_action_zero():
-    """Under either rule set, and flagged."""
+    """Under both rule sets, and flagged."""
     for preset in ("published", "default"):
         model = play(row(preset, CUSTOMER), (99, -1))
         assert (model.executed, model.illegal, model.kpis()["illegal"]) == ([0, 0], [True, True], 2)
@@ -192,8 +193,8 @@ def test_the_time_limit():
             model.step((0, 0))
 
 
-def test_max_steps_ends_sooner_but_does_not_scale_the_clock():
-    """Three steps of 200: truncated there, the clock of the state at 3/200."""
+def test_max_steps_ends_earlier_but_does_not_scale_the_clock():
+    """Truncated after three of 200 steps, with the clock of the state at 3/200."""
     model = play(row("default", CUSTOMER, max_steps=3), *[(0, 0)] * 3)
     assert model.truncated
     assert model.state[-1] == np.float32(3 / 200)

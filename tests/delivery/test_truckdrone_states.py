@@ -1,4 +1,4 @@
-"""States of truck and drones that come from outside: what play leads to is taken, what cannot be is refused by name."""
+"""Loaded states of truck and drones: reachable ones are accepted, impossible ones are refused by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROLES = (Role.STATE, Role.KEY, Role.INSTANCE, Role.MASK)
 
 
 def arrays_of(world: Any) -> dict[str, np.ndarray]:
-    """Every field that a state is made of, instances row by row."""
+    """Every field of a state, instances row by row."""
     found = {f.name: getattr(world, f.name) for f in world.fields.values() if f.role in ROLES}
     own = {f.name: found[f.name][world.instance_row] for f in world.fields.values() if f.role is Role.INSTANCE}
     return {name: array.copy() for name, array in {**found, **own}.items()}
@@ -28,14 +28,14 @@ def arrays_of(world: Any) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("mode", ["disabled", "same_step"])
 @pytest.mark.parametrize("wild", [False, True], ids=["masked", "unmasked"])
 @pytest.mark.parametrize("twist", [*TWISTS, "a standing truck", "given nodes"])
-def test_no_state_of_play_is_refused(twist: str, wild: bool, mode: str):
-    """Through whole episodes of 16 rows, and where the next ones begin; unmasked play has illegal numbers as well."""
+def test_no_reachable_state_is_refused(twist: str, wild: bool, mode: str):
+    """Through whole episodes of 16 rows and the starts of the next ones; unmasked play includes illegal numbers."""
     more: dict[str, Any] = {"a standing truck": {"truck_speed": 0.0, "road_graph": True}, "given nodes": {}}
     options = {"episode_length": 60, **(TWISTS | more)[twist]}
     world = milkrun.make("milkrun/TruckDrone-v0", 16, autoreset=mode, seed=7, **options)
     world.reset()
     rng = np.random.default_rng(7)
-    if twist == "given nodes":  # node 0 need not be where the truck starts
+    if twist == "given nodes":  # node 0 need not be the truck's start
         names = ("customer_pos", "demand", "tw_start", "tw_end")
         nodes = rng.uniform(-1, 1, (16, 6, 2))
         world.reset(instance={**{name: getattr(world, name).copy() for name in names}, "route_nodes": nodes})
@@ -51,8 +51,8 @@ def test_no_state_of_play_is_refused(twist: str, wild: bool, mode: str):
 
 @pytest.fixture(scope="module")
 def moment() -> tuple[Any, dict[str, np.ndarray]]:
-    """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board, and the
-    truck is on its way from node 0 to node 1, which is at (.6, 0)."""
+    """Three rows on roads after four steps: drone 0 carries parcel 0 towards (.8, .8), drone 1 is on board. The truck
+    drives from node 0 to node 1 at (.6, 0)."""
     world = milkrun.make("milkrun/TruckDrone-v0", 3, road_graph=True, num_customers=2, autoreset="disabled", seed=1)
     row = {
         "customer_pos": [[0.8, 0.8], [-0.5, 0.5]],
@@ -131,7 +131,7 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("change", "words"), IMPOSSIBLE, ids=[words for _, words in IMPOSSIBLE])
 def test_an_impossible_state_is_refused(moment: Any, change: Any, words: str):
-    """One thing of row 1 otherwise: row, field, index, value and rule are named."""
+    """One change of row 1: the message names row, field, index, value and rule."""
     world, arrays = moment
     changed = {name: array.copy() for name, array in arrays.items()}
     check(world, changed)
@@ -140,8 +140,8 @@ def test_an_impossible_state_is_refused(moment: Any, change: Any, words: str):
         check(world, changed)
 
 
-def test_a_parcel_has_one_carrier_where_it_is_reserved():
-    """Two drones in the air with parcel 0: refused, but not under reserve=False."""
+def test_a_reserved_parcel_has_one_carrier():
+    """Two airborne drones with parcel 0: refused, but not under reserve=False."""
     for reserve in (True, False):
         world = milkrun.make("milkrun/TruckDrone-v0", reserve=reserve, num_customers=1, autoreset="disabled", seed=1)
         world.reset()
@@ -152,22 +152,22 @@ def test_a_parcel_has_one_carrier_where_it_is_reserved():
         if reserve:
             with pytest.raises(BadInstance, match=r"row 0: carrying: is \[0, 0\]: another drone has this parcel"):
                 check(world, arrays)
-        else:  # two carriers may be; the mask is still that of one
+        else:  # two carriers are allowed; the mask is still that of one
             with pytest.raises(BadInstance, match="action_mask"):
                 check(world, arrays)
 
 
-def test_tallies_may_be_left_out(moment: Any):
-    """Functional stepping keeps none."""
+def test_counters_may_be_left_out(moment: Any):
+    """Functional stepping has none."""
     world, arrays = moment
     check(world, {name: array for name, array in arrays.items() if not name.startswith("sum_")})
 
 
 @settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(twist=st.sampled_from(sorted(TWISTS)), seed=st.integers(0, 2**31))
-def test_what_is_taken_stays_possible(twist: str, seed: int):
-    """Some numbers of a state replaced by others within their bounds: a state that is taken can be played on, masked or
-    not, and every state after it is possible, too."""
+def test_an_accepted_state_stays_possible(twist: str, seed: int):
+    """Some numbers of a state are replaced by others within their bounds. An accepted state can be played on, masked or
+    not, and every following state is also possible."""
     rng = np.random.default_rng(seed)
     world = milkrun.make("milkrun/TruckDrone-v0", 8, autoreset="disabled", seed=seed, **TWISTS[twist])
     world.reset()

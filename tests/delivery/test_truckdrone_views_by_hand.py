@@ -1,7 +1,7 @@
-"""What the agents of the truck-and-drones world see, both versions, written out number by number for one scene.
+"""Both versions of the observations of the truck-and-drones world, number by number for one scene.
 
-The truck rolls through (.2,0) towards node 1 of three, six steps into a hundred. Drone 0 flies upwards at (.5,.4), a
-gap of .5, with the parcel of customer 0; drone 1 is on board. The window of customer 1 closed two steps ago.
+The truck drives through (.2,0) towards node 1 of three, after six of a hundred steps. Drone 0 flies upwards at (.5,.4),
+a gap of .5, with the parcel of customer 0; drone 1 is on board. The window of customer 1 closed two steps ago.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_the_truck_sees_v1():
 
 
 def test_the_drones_see_v1():
-    """A target that was cleared is zeros, whatever its place still says."""
+    """A cleared target is zeros, independent of its stored place."""
     first, second = scene(obs="v1").drone_obs
     assert first == near32(
         [0.5, 0.4, 0, 2, 0.6, 1, 0.5, 0.5, 0, -0.3, -0.4],
@@ -74,7 +74,7 @@ def test_the_drones_see_v1():
 
 
 def test_the_shared_state_v1():
-    """Places as they are, and the clock."""
+    """Absolute positions, and the clock."""
     assert scene(obs="v1").state == near32(
         [0.2, 0, 1, 0],
         [0.5, 0.4, 0, 2, 0.6, 1, 0.25],
@@ -86,7 +86,7 @@ def test_the_shared_state_v1():
 
 
 def test_the_truck_sees_v2():
-    """Drone 0 has .6 and may need 3 steps of .2 at .4 * 1.25 to come home: a slack of .3."""
+    """Drone 0 has .6 and may need 3 steps of .2 at .4 * 1.25 to return: a slack of .3."""
     assert scene().seen_by_truck == near32(
         [0.2, 0, 1, 0],
         [0.4, 0, 1],
@@ -101,7 +101,7 @@ def test_the_truck_sees_v2():
 
 
 def test_the_drones_see_v2():
-    """What drone 0 calls its own is taken in the eyes of drone 1."""
+    """The own target of drone 0 is a taken one for drone 1."""
     first, second = scene().drone_obs
     assert first == near32(
         [0.5, 0.4, 0, 1, 0.6, 0.5, 0, 1, 0, 0],
@@ -128,7 +128,7 @@ def test_the_drones_see_v2():
 
 
 def test_the_shared_state_v2():
-    """No node is the last place of its one-hot; no parcel is zeros."""
+    """No node is the last entry of its one-hot; no parcel is zeros."""
     assert scene().state == near32(
         [0.2, 0, 1, 0],
         [0, 1, 0, 0],
@@ -141,7 +141,7 @@ def test_the_shared_state_v2():
     )
 
 
-def test_speeds_are_shares_of_the_own_top_speed():
+def test_speeds_are_relative_to_the_own_maximum():
     """1 of 4 for the truck, 2 of 8 for the drone."""
     model = scene(truck_speed=4.0, drone_speed=8.0)
     assert model.drone_obs[0][2:4] == [0.0, 0.25]
@@ -150,7 +150,7 @@ def test_speeds_are_shares_of_the_own_top_speed():
 
 
 def test_the_served_and_the_wreck():
-    """A served customer has no window left; a wreck has no slack and reserves no parcel."""
+    """A served customer has no window; a wreck has no slack and reserves no parcel."""
     model = scene()
     model.put(status=[CRASHED, ONBOARD], served=[True, False])
     drones, customers = model.seen_by_truck[17:39], model.seen_by_truck[39:]
@@ -162,6 +162,6 @@ def test_the_served_and_the_wreck():
     assert old.seen_by_truck[20:25] == near32([0.3, 0.5, 1, 0, 0.5])
 
 
-def test_slack_under_seed_rules():
+def test_slack_under_published_rules():
     """.6 - .5 * .01 * 1.2 in the air."""
     assert scene("published", obs="v2").drone_obs[0][20] == np.float32(0.594)

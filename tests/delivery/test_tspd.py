@@ -1,6 +1,6 @@
-"""The TSP with a drone, by hand: what every rule of the mask opens, what waiting costs, why an action is closed.
+"""The TSP with a drone by hand: every rule of the mask, costs of waiting, reasons of masked actions.
 
-Problems stand on a line, where the numbers can be worked out in the head; see `tspd_by_hand`.
+Problems are on a line, which allows mental arithmetic; see `tspd_by_hand`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.delivery.tspd_by_hand import begun, code, line, opened, play
 UNIFORM_1_N5 = {"locs": np.array([[0.6465821602909256, 0.9513577109193919], [10, 93], [29, 49], [97, 37], [60, 38]])}
 
 
-# -- time and money ---------------------------------------------------------------------------------------------------
+# -- time and cost ----------------------------------------------------------------------------------------------------
 
 
 def test_the_published_plan_of_uniform_1_n5():
@@ -35,7 +35,7 @@ def test_the_published_plan_of_uniform_1_n5():
 
 
 def test_the_truck_waits_for_a_slow_drone():
-    """The flight 0-3-1 costs 15 + 10; the truck was at 1 after 10 and pays 15 more on the join."""
+    """The flight 0-3-1 costs 15 + 10; the truck is at 1 after 10 and waits 15 until the join."""
     world = begun(line())
     assert play(world, "L3 D1 J D2 D0") == [0, -10, -15, -10, -20]
     assert world.terminated[0] and world.objective[0] == -55 and world.clock[0] == 55
@@ -43,14 +43,14 @@ def test_the_truck_waits_for_a_slow_drone():
 
 
 def test_the_drone_waits_for_a_slow_truck():
-    """The flight 0-1-3 costs 5 + 10, the drive 30: the join is free and the drone waited 15."""
+    """The flight 0-1-3 costs 5 + 10, the drive 30: the join costs nothing and the drone waits 15."""
     world = begun(line())
     assert play(world, "L1 D3 J D2 D0") == [0, -30, 0, -10, -20]
     assert world.drone_wait[0] == 15 and world.truck_wait[0] == 0 and world.truck_drive[0] == 60
 
 
-def test_a_drone_may_come_back_to_where_it_left():
-    """The truck stands and waits for 5 + 5; with two nodes that is the whole plan, without driving at all."""
+def test_a_drone_may_return_to_its_launch_node():
+    """The truck stands and waits for 5 + 5; with two nodes that is the whole plan, without driving."""
     assert play(begun(line()), "L1 J") == [0, -10]
     both = begun(line((0.0, 10.0)))
     assert play(both, "L1 J") == [0, -10]
@@ -58,7 +58,7 @@ def test_a_drone_may_come_back_to_where_it_left():
 
 
 def test_only_the_drive_since_the_launch_counts():
-    """After 10 to node 1 the flight 1-2-1 costs 10 and finds the truck there: it waits all of it."""
+    """After 10 to node 1 the flight 1-2-1 costs 10, and the truck waits there for all of it."""
     assert play(begun(line()), "D1 L2 J D3 D0") == [-10, 0, -10, -20, -30]
 
 
@@ -81,21 +81,21 @@ def test_costs_may_differ_by_direction():
 # -- the mask ---------------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_open_at_the_start_but_the_depot_and_the_join():
+def test_all_but_the_depot_and_the_join_are_allowed_at_the_start():
     """Drives and launches to every customer."""
     assert opened(begun(line())) == "D1 D2 D3 L1 L2 L3"
 
 
-def test_the_depot_opens_when_all_is_covered():
-    """With the drone aboard not before, and then alone."""
+def test_the_depot_is_allowed_when_all_is_covered():
+    """With the drone aboard not before, and then as the only action."""
     world = begun(line())
     for stop, then in (("D1", "D2 D3 L2 L3"), ("D2", "D3 L3"), ("D3", "D0")):
         play(world, stop)
         assert opened(world) == then
 
 
-def test_with_the_drone_out_covered_nodes_are_places_to_meet():
-    """From node 1 back to the depot: from there only the join is left."""
+def test_with_the_drone_out_covered_nodes_are_meeting_nodes():
+    """From node 1 back to the depot: there only the join is left."""
     world = begun(line())
     play(world, "L3")
     assert opened(world) == "D1 D2 J"
@@ -107,7 +107,7 @@ def test_with_the_drone_out_covered_nodes_are_places_to_meet():
     assert not world.must_join[0] and opened(world) == "D2 L2"
 
 
-def test_at_a_forbidden_node_the_drone_is_neither_launched_nor_taken_up():
+def test_at_a_forbidden_node_the_drone_neither_launches_nor_joins():
     """The truck may serve it, with the drone aboard or out."""
     world = begun(line(forbid=[1]))
     assert opened(world) == "D1 D2 D3 L2 L3"
@@ -123,7 +123,7 @@ def test_at_a_forbidden_node_the_drone_is_neither_launched_nor_taken_up():
 
 
 def test_a_forbidden_depot_still_ends_the_day():
-    """No launch there, no meeting, but the way home."""
+    """No launch and no join there, but the way home."""
     world = begun(line(forbid=[0]))
     assert opened(world) == "D1 D2 D3"
     play(world, "D1 L2")
@@ -134,15 +134,15 @@ def test_a_forbidden_depot_still_ends_the_day():
     assert opened(world) == "D0"
 
 
-def test_a_node_that_the_drone_may_not_serve_is_still_a_place_to_meet():
-    """Node 2 cannot be flown to, but joined at."""
+def test_a_node_that_the_drone_may_not_serve_is_still_a_meeting_node():
+    """The drone cannot serve node 2, but join there."""
     world = begun(line(no_visit=[2]))
     assert opened(world) == "D1 D2 D3 L1 L3"
     play(world, "L3 D2")
     assert opened(world) == "D0 D1 J"
 
 
-def test_a_launch_needs_a_place_to_come_back_to():
+def test_a_launch_needs_a_meeting_node():
     """From the depot out and on to the nearest node: 10, 15 and 20 for the nodes 1, 2 and 3."""
     assert opened(begun(line(max_fly=20))) == "D1 D2 D3 L1 L2 L3"
     assert opened(begun(line(max_fly=15))) == "D1 D2 D3 L1 L2"
@@ -150,14 +150,14 @@ def test_a_launch_needs_a_place_to_come_back_to():
     assert opened(begun(line(max_fly=0))) == "D1 D2 D3"
 
 
-def test_a_launch_counts_no_forbidden_place_to_come_back_to():
-    """With 1 and 3 forbidden the nearest place behind node 2 is the depot: 10 + 10."""
+def test_a_forbidden_node_is_no_meeting_node_of_a_launch():
+    """With 1 and 3 forbidden the nearest meeting node after node 2 is the depot: 10 + 10."""
     assert opened(begun(line(max_fly=15, forbid=[1, 3]))) == "D1 D2 D3"
     assert opened(begun(line(max_fly=20, forbid=[1, 3]))) == "D1 D2 D3 L2"
 
 
-def test_range_closes_the_join_and_covered_nodes():
-    """Out to 2 for 10, 5 are left: nodes 1 and 3 are in reach, the depot is not."""
+def test_range_masks_the_join_and_covered_nodes():
+    """Out to 2 for 10, 5 left: nodes 1 and 3 are in range, the depot is not."""
     world = begun(line(max_fly=15))
     play(world, "L2")
     assert opened(world) == "D1 D3"
@@ -167,8 +167,8 @@ def test_range_closes_the_join_and_covered_nodes():
     assert opened(world) == "D1 J"
 
 
-def test_a_node_out_of_reach_may_be_served_on_the_way():
-    """Node 4 at 100 is far beyond the drone, which waits at 1 or 3 for the truck to come by."""
+def test_the_truck_may_serve_a_node_out_of_range_on_the_way():
+    """Node 4 at 100 is out of the drone's range; the drone waits at 1 or 3 for the truck."""
     world = begun(line((0.0, 10.0, 20.0, 30.0, 100.0), max_fly=15))
     play(world, "L2")
     assert opened(world) == "D1 D3 D4"
@@ -179,7 +179,7 @@ def test_a_node_out_of_reach_may_be_served_on_the_way():
 
 
 def test_range_has_a_tolerance_of_a_billionth():
-    """Flights of 15, out and on, and of 20, back to the depot, are within 5e-10 less, not within 2e-9 less."""
+    """Flights of 15, out and on, and of 20, back to the depot, are allowed with a limit 5e-10 less, not 2e-9 less."""
     assert "L2" in opened(begun(line(max_fly=15 - 5e-10)))
     assert "L2" not in opened(begun(line(max_fly=15 - 2e-9)))
     for less, here, there in ((5e-10, "D1 D3 J", "D0 D3 J"), (2e-9, "D1 D3", "D3 J")):
@@ -199,11 +199,11 @@ def test_waiting_costs_no_range():
     assert world.clock[0] == 60 and world.drone_wait[0] == 50
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- reasons ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("taken", "asked", "reason"),
+    ("taken", "action_name", "reason"),
     [
         ("", "J", "JOIN: the drone is aboard"),
         ("", "D0", "DRIVE_0: nodes are left to cover"),
@@ -222,20 +222,20 @@ def test_waiting_costs_no_range():
         ("L1 D2 D0", "D3", "DRIVE_3: the truck is back at a covered node: the drone must join"),
     ],
 )
-def test_reasons(taken, asked, reason):
+def test_reasons(taken, action_name, reason):
     """Places at 0, 10, 20, 30 and 50; range 20; the drone may not serve 2; 3 is forbidden to it."""
     world = begun(line((0.0, 10.0, 20.0, 30.0, 50.0), max_fly=20, no_visit=[2], forbid=[3]), illegal="raise")
-    if asked == "L4":
+    if action_name == "L4":
         world = begun(line((0.0, 10.0, 20.0, 30.0, 40.0), max_fly=20), illegal="raise")
     play(world, taken)
-    action = code(world, asked)
+    action = code(world, action_name)
     with pytest.raises(IllegalAction) as caught:
         world.step([action])
     assert str(caught.value) == f"row 0: action {action}: {reason}"
 
 
 def test_an_illegal_action_changes_nothing():
-    """It counts as a step, pays nothing, and every other field keeps its bits."""
+    """It counts as a step without reward, and every other field keeps its bits."""
     world = begun(line())
     play(world, "L3 D1")
     before = rows_of(world)

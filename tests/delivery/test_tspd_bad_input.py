@@ -1,4 +1,4 @@
-"""What the TSP with a drone refuses at the door: sentences name row, field, index and value, and nothing changes."""
+"""Refused input of the TSP with a drone: messages name row, field, index and value, and nothing changes."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ WORLD = {"locs": PLACES, "c_truck": COSTS, "c_drone": COSTS}
         ({"n_nodes": np.array([4, 3])}, "row 0: n_nodes = 4: must be <= 3"),
     ],
 )
-def test_values_that_cannot_be(given, sentence):
-    """Of two instances of three nodes; the world stays as it was."""
+def test_invalid_values_are_refused(given, sentence):
+    """In two instances of three nodes; the world is unchanged."""
     world = milkrun.make(ID, 2, seed=7, num_nodes=3)
     world.reset()
     before = rows_of(world)
@@ -75,8 +75,8 @@ def test_values_that_cannot_be(given, sentence):
         ({"range": np.zeros(2)}, "TSPD has no instance field 'range'"),
     ],
 )
-def test_arrays_that_do_not_fit(given, sentence):
-    """Shapes, dtypes and names, whatever else was derived from them."""
+def test_invalid_arrays_are_refused(given, sentence):
+    """Shapes, dtypes and names of the given fields, not of derived ones."""
     world = milkrun.make(ID, 2, seed=7, num_nodes=3)
     with pytest.raises(ShapeError) as caught:
         world.reset(instance={**WORLD, **given})
@@ -84,7 +84,7 @@ def test_arrays_that_do_not_fit(given, sentence):
 
 
 def test_an_instance_needs_places_or_both_costs():
-    """Places alone are priced; one kind of cost alone says nothing of the other."""
+    """Costs are derived from places; one kind of cost does not determine the other."""
     world = milkrun.make(ID, 2, num_nodes=3)
     world.reset(instance={"locs": PLACES})
     world.reset(instance={"c_truck": COSTS, "c_drone": COSTS})
@@ -92,8 +92,8 @@ def test_an_instance_needs_places_or_both_costs():
         world.reset(instance={"c_truck": COSTS})
 
 
-def test_what_is_derived_cannot_be_given():
-    """`fly_on` is recomputed, so instances saved from one world and restricted in another stay true."""
+def test_derived_fields_cannot_be_given():
+    """`fly_on` is recomputed, so instances saved from one world and restricted in another stay consistent."""
     world = milkrun.make(ID, 2, num_nodes=3)
     shut = np.array([[False, True, False], [False, False, False]])
     world.reset(instance={**WORLD, "forbid": shut, "fly_on": np.full((2, 3), 99.0)})
@@ -113,14 +113,14 @@ def test_what_is_derived_cannot_be_given():
         ([{"locs": PLACES[0], "forbid": np.zeros(2, bool)}], "instance 0: forbid has the shape (2,), not (3,)"),
     ],
 )
-def test_lists_of_instances_that_cannot_be(instances, sentence):
-    """Nothing, half of the costs, a row axis, different fields, unknown ones, too many nodes."""
+def test_invalid_lists_of_instances_are_refused(instances, sentence):
+    """Empty lists, half of the costs, a row axis, different fields, unknown ones, too many nodes."""
     with pytest.raises(ShapeError) as caught:
         TSPD.from_instances(instances)
     assert sentence in str(caught.value)
 
 
-def test_an_instance_larger_than_the_world():
+def test_an_instance_larger_than_the_world_is_refused():
     """Four nodes in a world of three."""
     with pytest.raises(ShapeError, match=r"locs of an instance has the shape \(4, 2\); at most \(3, 2\) fits"):
         TSPD.from_instances([line()], num_nodes=3)
@@ -141,29 +141,29 @@ def test_an_instance_larger_than_the_world():
         ({"num_loc": 5}, "TSPDConfig has no option 'num_loc'"),
     ],
 )
-def test_options_that_cannot_be(options, sentence):
+def test_invalid_options_are_refused(options, sentence):
     """By name and value."""
     with pytest.raises(ConfigError) as caught:
         milkrun.make(ID, 1, **options)
     assert sentence in str(caught.value)
 
 
-def test_a_file_of_options_keeps_no_limit(tmp_path):
-    """max_fly = inf survives the way to a JSON file and back."""
+def test_a_file_of_options_keeps_an_infinite_limit(tmp_path):
+    """max_fly = inf is written to a JSON file and read back."""
     TSPDConfig(alpha=3.0).to_json(tmp_path / "tspd.json")
     assert TSPDConfig.from_json(tmp_path / "tspd.json") == TSPDConfig(alpha=3.0)
 
 
-def test_a_file_instance_comes_in_as_it_is():
-    """Its own factors, not the world's alpha."""
+def test_a_file_instance_is_used_unchanged():
+    """It keeps its own factors, not the world's alpha."""
     one = TSPDInstance.of_places("three", PLACES[0], truck_factor=2.0, drone_factor=0.25, forbid=[2])
     world = TSPD.from_instances([one], alpha=3.0)
     assert (world.c_truck[0] == 2 * COSTS[0]).all() and (world.c_drone[0] == COSTS[0] / 4).all()
     assert world.forbid[0].tolist() == [False, False, True]
 
 
-def test_places_without_a_row_axis_are_named():
-    """Not the fields that would have been made of them."""
+def test_places_without_a_row_axis_are_refused_by_name():
+    """The message does not name derived fields."""
     world = milkrun.make("milkrun/TSPD-v0", 3, num_nodes=4)
     with pytest.raises(ShapeError, match=r"locs must have the shape \(rows, 4, 2\), not \(4, 2\)"):
         world.reset(instance={"locs": np.zeros((4, 2))})

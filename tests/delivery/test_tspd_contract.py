@@ -1,5 +1,5 @@
-"""The TSP with a drone keeps the contract of all worlds: laws, padding, independent rows, official checkers; and on
-random instances with every restriction its mask is the rule book's, never empty, and its price the checker's.
+"""The TSP with a drone fulfils the contract of all worlds: laws, padding, independent rows, official checkers. On
+random instances with every restriction its mask follows the rules and is never empty, and its cost is the checker's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ID = "milkrun/TSPD-v0"
 
 
 def test_the_laws():
-    """Whole numbers 0..99 and a depot in the unit square; a normal radius of 50; half of the nodes 200 to the east."""
+    """Integers 0..99 and a depot in the unit square; a normal radius of 50; half of the nodes 200 to the east."""
     grid = drawn(2000).locs
     assert (grid[:, 0] < 1).all() and (grid[:, 0] >= 0).all() and len(np.unique(grid[:, 0])) == 4000
     assert (grid[:, 1:] == np.floor(grid[:, 1:])).all()
@@ -40,8 +40,8 @@ def test_the_laws():
 
 
 @pytest.mark.parametrize("alpha", [1, 2, 3])
-def test_places_given_are_priced_as_places_drawn(alpha):
-    """To the bit, and the drone pays 1/alpha of what the truck pays."""
+def test_given_places_have_the_costs_of_drawn_places(alpha):
+    """To the bit, and the drone's costs are 1/alpha of the truck's."""
     world = drawn(30, preset=f"alpha{alpha}")
     given = milkrun.make(ID, 30, preset=f"alpha{alpha}")
     given.reset(instance={"locs": world.locs})
@@ -52,8 +52,8 @@ def test_places_given_are_priced_as_places_drawn(alpha):
     assert world.c_truck[4, 3, 8] == pytest.approx(np.hypot(*(i - j)))
 
 
-def test_padding_is_nobody():
-    """An instance of 5 nodes among 8 is played as alone: masks, rewards, ends."""
+def test_padding_has_no_effect():
+    """An instance of 5 nodes padded to 8 plays as alone: masks, rewards, ends."""
     world = drawn(40, num_nodes=5, max_fly=60.0)
     one = [{name: getattr(world, name)[k] for name in ("locs", "c_truck", "c_drone", "max_fly")} for k in range(40)]
     wide = TSPD.from_instances(one, num_nodes=8, autoreset="disabled")
@@ -74,7 +74,7 @@ def test_padding_is_nobody():
 
 
 def test_instances_of_many_sizes_share_one_world():
-    """Rows r play instance r // repeat, each to an end that the checker prices the same."""
+    """Row r plays instance r // repeat, each to an end at the checker's cost."""
     sizes = (2, 3, 6, 9)
     made = [instance_of(drawn(1, num_nodes=n), 0) for n in sizes]
     world = walk(TSPD.from_instances(made, repeat=5, autoreset="disabled"))
@@ -88,7 +88,7 @@ def test_instances_of_many_sizes_share_one_world():
 
 @pytest.mark.parametrize("options", [{}, {"max_fly": 40.0, "law": "doublecenter"}], ids=["free", "short range"])
 def test_a_row_is_the_same_in_every_batch(options):
-    """Alone, among 7 and among 600, on one thread and two, over the ends of episodes."""
+    """Alone, among 7 and among 600, on one thread and two, across the ends of episodes."""
     large = walk(drawn(600, autoreset="next_step", threads=2, **options))
     assert (large.stream[:, 2] > 0).all()
     assert rows_of(walk(drawn(600, autoreset="next_step", threads=1, **options))) == rows_of(large)
@@ -99,7 +99,7 @@ def test_a_row_is_the_same_in_every_batch(options):
 
 @pytest.mark.parametrize("options", [{}, {"max_fly": 40.0}, {"num_nodes": 2}, {"law": "singlecenter", "max_steps": 9}])
 def test_check_world_finds_nothing(options):
-    """The checker of delivery prices every finished episode as the world did."""
+    """The delivery checker's cost of every finished episode equals the world's."""
 
     def costs(world):
         found = np.zeros(world.num_envs)
@@ -111,8 +111,8 @@ def test_check_world_finds_nothing(options):
 
 
 @pytest.mark.parametrize("options", [{}, {"max_fly": 40.0}])
-def test_gymnasium_takes_it(options):
-    """Its own checker, with a mask that its sampling obeys."""
+def test_the_checker_of_gymnasium_passes(options):
+    """With a mask that its sampling obeys."""
     import gymnasium
     from gymnasium.utils.env_checker import check_env
 
@@ -145,13 +145,13 @@ def test_options():
 
 
 def test_the_picture():
-    """Truck and drone leave lines of their own colours; covered nodes have the colour of their server."""
+    """Truck and drone have lines in their own colours; covered nodes have the colour of their vehicle."""
     world = begun(line((0.0, 10.0, 20.0, 30.0)))
     world.locs[0, 2] = 20, 15
     play(world, "L2 D1 J")
     picture = world.render()
     colours = {tuple(pixel) for pixel in picture.reshape(-1, 3)}
-    assert {(0, 114, 178), (213, 94, 0), (150, 157, 168)} <= colours  # by truck, by drone, the edge of what is open
+    assert {(0, 114, 178), (213, 94, 0), (150, 157, 168)} <= colours  # by truck, by drone, allowed
 
 
 # -- random play ------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def test_the_picture():
 
 @st.composite
 def instances(draw, most=7):
-    """Costs of any kind, by direction, ties and zeros among them; a range, forbidden nodes and nodes not to serve."""
+    """Any asymmetric costs, with ties and zeros; a range, forbidden nodes and nodes that the drone may not serve."""
     n = draw(st.integers(2, most))
     cost = st.lists(st.integers(0, 20), min_size=n * n, max_size=n * n)
     marks = st.lists(st.booleans(), min_size=n, max_size=n)
@@ -178,7 +178,8 @@ def instances(draw, most=7):
 @settings(max_examples=150, deadline=None)
 @given(one=instances(), seed=st.integers(0, 2**30))
 def test_random_masked_play_keeps_every_rule(one, seed):
-    """Eight plays of an instance: mask by the book at every step, an end within 3 n steps, the price of the checker."""
+    """Eight plays of an instance: the mask follows the rules at every step, an end within 3 n steps, the checker's
+    cost."""
     world = TSPD.from_instances([one], repeat=8, autoreset="disabled", num_nodes=7)
     paid, turn = np.zeros(8), 0
     while len(rows := np.flatnonzero(~world.done)):
@@ -200,7 +201,7 @@ def test_random_masked_play_keeps_every_rule(one, seed):
 @settings(max_examples=25, deadline=None)
 @given(one=instances(most=4))
 def test_the_best_play_is_the_optimum(one):
-    """Of all masked plays of up to 4 nodes, by trying each, against the exact solver."""
+    """All masked plays of up to 4 nodes, compared with the exact solver."""
     world = begun(one)
     best, open_plays = np.inf, [world.state_dict()]
     while open_plays:
@@ -232,7 +233,7 @@ def test_published_optima_replay_through_mask_and_step():
 
 @pytest.mark.truth
 def test_random_play_on_every_file():
-    """All files in one padded batch, eight rows each: ends within 3 n steps at the price of the checker."""
+    """All files in one padded batch, eight rows each: ends within 3 n steps at the checker's cost."""
     folders = ("uniform", "restricted/maxradius", "restricted/novisit")
     made = [load_tspd(path) for name in folders for path in published_files(f"delivery/tspd/{name}/*.txt")]
     world = TSPD.from_instances(made, repeat=8, autoreset="disabled")

@@ -1,4 +1,4 @@
-"""Files of the TSP with drone: what is read from them, what is written, and the line and word that each fault names."""
+"""Files of the TSP with drone: reading, writing, and errors with line and word."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PLAN = """/* Number of Operations */
 
 
 def lines(text, **changed):
-    """The lines of a file by number, some of them changed (`L3="..."`) or left out (`L3=None`)."""
+    """The lines of a file by number, some of them changed (`L3="..."`) or removed (`L3=None`)."""
     kept = [changed.get(f"L{k}", line) for k, line in enumerate(text.splitlines(), start=1)]
     return "".join(f"{line}\n" for line in kept if line is not None)
 
@@ -64,11 +64,11 @@ def stored(tmp_path):
     return store
 
 
-# --- what is read
+# --- reading
 
 
 def test_an_instance_is_read(stored):
-    """Comments may span lines, directives stand anywhere; a # that does not begin a line begins a name."""
+    """Comments may span lines, directives may be anywhere; a # inside a line begins a name."""
     instance = load_tspd(stored(lines(INSTANCE, L10="3.0 4.0 #2")))
     assert instance.name == "small"
     assert instance.locs.tolist() == [[0, 0], [3, 0], [3, 4], [0, 4]]
@@ -86,7 +86,7 @@ def test_factors_are_costs_per_distance(stored):
 
 @pytest.mark.parametrize("line", ["#MAXFLY Infinity", None])
 def test_without_limit_a_flight_may_be_any_length(stored, line):
-    """Said with Java's word, or not at all."""
+    """With Java's word for infinity, or without a limit."""
     assert load_tspd(stored(lines(INSTANCE, L8=line))).max_fly == np.inf
 
 
@@ -100,21 +100,21 @@ def test_line_ends_of_other_systems_and_a_byte_order_mark(tmp_path, end):
 
 
 def test_a_plan_is_read(stored):
-    """The empty operation is left out, its cost too; a drone node of 0 means none, as -1 does; Java writes 1.0E1."""
+    """The empty operation and its cost are dropped; a drone node of 0 or -1 means none; Java writes 1.0E1."""
     solution = load_tspd_solution(stored(PLAN), nodes=6)
     operations = (Operation(0, 2, 1, ()), Operation(2, 4, -1, (3,)), Operation(4, 0, 5, ()))
     assert solution == Solution(operations, (10.0, 12.5, 10.0), 32.5)
 
 
 def test_costs_are_optional(stored):
-    """None for all operations where one has none; costs belong to the operation before, also on the next line."""
+    """None for all operations if one has none; costs belong to the previous operation, also on the next line."""
     assert load_tspd_solution(stored(lines(PLAN, L5="0 2 1 0"))).op_costs is None
     below = lines(PLAN, L5="0 2 1 0\n/* Operation cost : 9 */", L8=None)
     assert load_tspd_solution(stored(below)).op_costs == (9.0, 12.5, 10.0)
     assert load_tspd_solution(stored(below)).total is None
 
 
-# --- what is refused
+# --- refusals
 
 INSTANCE_FAULTS = [
     ({"L2": "fast"}, 2, "'fast' is not a number"),
@@ -161,13 +161,14 @@ def test_a_broken_instance_names_file_line_and_word(stored, changed, line, sente
     ],
 )
 def test_a_long_text_takes_no_quadratic_time(stored, text, said):
-    """Each opened comment would be searched to the end of the file, and each digit tried against all that follow."""
+    """A naive parser would search each opened comment to the end of the file, and try each digit with all that
+    follow."""
     with pytest.raises(BadInstance, match=re.escape(said)):
         load_tspd(stored(text))
 
 
-def test_a_directive_without_the_end_of_its_line_may_be_cut(stored):
-    """#FORBID 3 may have been #FORBID 31."""
+def test_a_directive_without_a_line_end_is_refused_as_truncated(stored):
+    """#FORBID 3 may be a truncated #FORBID 31."""
     path = stored(INSTANCE.rstrip("\n"))
     with pytest.raises(FormatError, match="line 13: '3' may be cut"):
         load_tspd(path)
@@ -207,8 +208,8 @@ def test_a_broken_plan_names_file_line_and_word(stored, changed, line, sentence)
         load_tspd_solution(path, nodes=6)
 
 
-def test_without_a_number_of_nodes_they_end_with_the_last_one_named(stored):
-    """A gap below it is a node uncovered, the node behind it is not known of."""
+def test_without_a_number_of_nodes_the_last_named_one_is_the_last(stored):
+    """A gap below it is an uncovered node; a node beyond it is unknown."""
     assert load_tspd_solution(stored(lines(PLAN, L7="4 0 -1 0"))).operations[-1] == (4, 0, -1, ())
     with pytest.raises(FormatError, match="line 7: the plan ends with node 3 uncovered"):
         load_tspd_solution(stored(lines(PLAN, L6="2 4 -1 0")))
@@ -217,8 +218,8 @@ def test_without_a_number_of_nodes_they_end_with_the_last_one_named(stored):
 
 
 @pytest.mark.parametrize("load", [load_tspd, load_tspd_solution])
-def test_a_file_that_is_not_there_or_empty(tmp_path, load):
-    """Named too."""
+def test_a_missing_or_empty_file_is_refused(tmp_path, load):
+    """By its name."""
     with pytest.raises(FormatError, match=r"absent\.txt: cannot be read"):
         load(tmp_path / "absent.txt")
     (tmp_path / "empty.txt").write_text("")
@@ -228,8 +229,8 @@ def test_a_file_that_is_not_there_or_empty(tmp_path, load):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_no_bytes_do_worse_than_a_format_error(data):
-    """Lines cut, doubled, swapped for noise: read, or refused in our words."""
+def test_random_edits_raise_only_format_errors(data):
+    """Lines truncated, duplicated or replaced by random bytes: read, or refused with a FormatError."""
     text = data.draw(st.sampled_from([INSTANCE, PLAN]))
     pieces = [*text.splitlines(), "/*", "*/", "#", "-1", "1e999", "\x00"]
     kept = data.draw(st.lists(st.sampled_from(pieces), max_size=14))
@@ -244,7 +245,7 @@ def test_no_bytes_do_worse_than_a_format_error(data):
                 assert str(e).startswith(f"{path}, line ")
 
 
-# --- what is written
+# --- writing
 
 
 def test_an_instance_is_written_and_read_back_equal(stored, tmp_path):
@@ -260,7 +261,7 @@ def test_an_instance_is_written_and_read_back_equal(stored, tmp_path):
 
 
 def test_costs_that_no_factor_explains_are_not_written(tmp_path):
-    """A file has coordinates and two factors and nothing else."""
+    """A file has only coordinates and two factors."""
     instance = TSPDInstance.of_places("square", [[0, 0], [3, 0], [3, 4]])
     roads = instance.c_truck.copy()
     roads[1, 2] += 1
@@ -272,7 +273,7 @@ def test_costs_that_no_factor_explains_are_not_written(tmp_path):
 
 @pytest.mark.parametrize("found", [((0.1 + 0.2, 1e-9), 1 / 3), (None, 2.0), (None, None)])
 def test_a_plan_is_written_and_read_back_equal(tmp_path, found):
-    """With costs, with their sum alone, with none."""
+    """With costs, with only their sum, without costs."""
     solution = Solution((Operation(0, 3, 1, (4, 2)), Operation(3, 0)), *found)
     write_tspd_solution(solution, tmp_path / "plan.txt")
     assert load_tspd_solution(tmp_path / "plan.txt") == solution

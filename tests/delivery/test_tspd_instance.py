@@ -1,4 +1,4 @@
-"""An instance of the TSP with drone as data: what it keeps, and what it refuses to be."""
+"""An instance of the TSP with drone as data: contents and validation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SQUARE = TSPDInstance.of_places("square", [[0, 0], [3, 0], [3, 4]], max_fly=9, n
 
 
 def test_an_instance_is_one_row_of_a_world():
-    """Its fields have a row axis, and a row without it makes the same problem, factors unknown."""
+    """Its fields have a row axis, and a row without it gives the same problem with unknown factors."""
     row = SQUARE.fields()
     assert {name: array.shape for name, array in row.items()} == {
         "locs": (1, 3, 2),
@@ -29,7 +29,7 @@ def test_an_instance_is_one_row_of_a_world():
 
 
 def test_arrays_of_an_instance_are_frozen_copies():
-    """Neither its own nor those it was made of change it."""
+    """Neither its own arrays nor those of the constructor can change it."""
     locs = np.zeros((2, 2))
     instance = TSPDInstance.of_places("two", locs)
     locs[0, 0] = 1
@@ -58,12 +58,12 @@ CROOKED = np.array([[0.0, 1, 2], [3, 0, 4], [5, 6, 0]])
         ({"c_drone": CROOKED + np.eye(3)}, BadInstance, "square: node 0, 0: c_drone is 1.0, must be 0 on the diagonal"),
     ],
 )
-def test_an_instance_that_cannot_be_is_refused(changed, error, sentence):
-    """With the node and the value."""
+def test_an_invalid_instance_is_refused(changed, error, sentence):
+    """The message has the node and the value."""
     with pytest.raises(error, match=sentence):
         dataclasses.replace(SQUARE, **changed)
 
 
 def test_costs_may_differ_by_direction():
-    """And are kept as given."""
+    """They are kept unchanged."""
     assert dataclasses.replace(SQUARE, c_truck=CROOKED).c_truck.tolist() == CROOKED.tolist()

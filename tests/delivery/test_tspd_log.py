@@ -1,6 +1,6 @@
-"""What the TSP with a drone tells of an episode: operations, the Gantt chart, the figures; and plans replayed.
+"""Reports of an episode of the TSP with a drone: operations, Gantt chart, figures; and replayed plans.
 
-The plans by hand stand on a line; see `tspd_by_hand`.
+The plans by hand are on a line; see `tspd_by_hand`.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def test_operations_chart_and_figures_of_a_plan():
     }
 
 
-def test_a_waiting_drone_shows_in_the_chart():
-    """L1 D2 D3 J: out until 5, at 3 at 15, taken up at 30; the stop at 2 is internal."""
+def test_a_waiting_drone_is_in_the_chart():
+    """L1 D2 D3 J: out until 5, at node 3 at 15, join at 30; the stop at 2 is internal."""
     world = begun(line())
     play(world, "L1 D2 D3 J")
     assert world.operations() == [(0, 3, 1, (2,))]
@@ -55,7 +55,7 @@ def test_a_waiting_drone_shows_in_the_chart():
 
 
 def test_gantt_rows_tile_the_makespan():
-    """For each machine of 100 random episodes; the figures are those of the chart."""
+    """For truck and drone in 100 random episodes; the figures are those of the chart."""
     world = walk(drawn(100, num_nodes=9))
     assert world.terminated.all()
     for row in range(100):
@@ -78,15 +78,15 @@ def test_gantt_rows_tile_the_makespan():
         assert kpis["saving"] == 1 - kpis["makespan"] / kpis["truck_only"]
 
 
-def test_a_replay_of_what_was_played_tells_the_same():
-    """Operations of random episodes, fed to `replay`: the same figures, the same chart, the same actions."""
+def test_a_replay_of_an_episode_equals_it():
+    """Operations of random episodes passed to `replay`: the same figures, chart and actions."""
     world = walk(drawn(20, num_nodes=7, max_fly=40.0))
     for row in range(20):
         assert TSPD.replay(instance_of(world, row), world.operations(row)) == (world.kpis(row), world.events(row))
 
 
 def test_the_tour_of_the_truck_alone():
-    """By trying all orders of 6 customers with costs by direction; beyond 13 nodes no reversal is left that helps."""
+    """By all orders of 6 customers with asymmetric costs; beyond 13 nodes no reversal improves the tour."""
     rng = np.random.default_rng(5)
     for _ in range(5):
         cost = rng.uniform(1, 9, (7, 7)) * (1 - np.eye(7))
@@ -115,14 +115,14 @@ def test_the_tour_of_the_truck_alone():
         ([7], "operation 0 is 7, not (start, end, fly, internal)"),
     ],
 )
-def test_a_plan_that_cannot_be_is_refused(plan, sentence):
-    """With the index of its first operation at fault."""
+def test_an_invalid_plan_is_refused(plan, sentence):
+    """The message has the index of the first operation at fault."""
     with pytest.raises(BadSolution) as caught:
         TSPD.replay(line(), plan)
     assert sentence in str(caught.value)
 
 
-def test_a_plan_is_held_to_the_range():
+def test_a_plan_must_keep_the_range():
     """The flight 0-3-0 costs 30."""
     plan = [(0, 0, 3, ()), (0, 0, -1, (1, 2))]
     assert TSPD.replay(line(max_fly=30), plan)[0]["makespan"] == 30 + 40
@@ -130,7 +130,7 @@ def test_a_plan_is_held_to_the_range():
         TSPD.replay(line(max_fly=29), plan)
 
 
-def test_an_end_that_the_truck_has_reached_is_not_driven_to_again():
+def test_an_end_already_reached_by_the_truck_is_not_driven_to_again():
     """The last internal node may be the end: world and checker find 40, out to 20 and back at cost 1."""
     from milkrun.delivery.instances.tspd import TSPDInstance
     from milkrun.delivery.tasks import tspd_cost
@@ -143,14 +143,14 @@ def test_an_end_that_the_truck_has_reached_is_not_driven_to_again():
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8, 1e9])
 def test_the_tour_of_the_truck_ends_at_every_scale(scale):
-    """Places on a grid have ties, whose gains are rounding errors: they grow with the costs."""
+    """Places on a grid have ties, whose gains are rounding errors that grow with the costs."""
     places = np.random.default_rng(4).integers(0, 100, (30, 2)) * scale
     cost = np.hypot(*(places[:, None] - places).transpose(2, 0, 1))
     assert sorted(truck_tour(cost)) == list(range(30))
 
 
-def test_instances_that_are_equal_have_one_hash():
-    """A cost of -0.0 is a cost of 0."""
+def test_equal_instances_have_equal_hashes():
+    """A cost of -0.0 equals a cost of 0."""
     costs = np.array([[0.0, 0.0], [1.0, 0.0]])
     signed = np.array([[0.0, -0.0], [1.0, 0.0]])
     some = np.zeros(2, bool)

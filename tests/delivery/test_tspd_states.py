@@ -1,4 +1,4 @@
-"""States of the TSP with a drone from outside: what no play can reach is refused, what any play reaches is not."""
+"""Loaded states of the TSP with a drone: unreachable ones are refused, reachable ones are not."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PLAYS = [
 
 
 @pytest.mark.parametrize("options", PLAYS, ids=str)
-def test_no_state_of_a_play_is_refused(options):
-    """64 rows, 60 steps, one in four actions any number: every state passes, also of rows that have ended."""
+def test_no_reachable_state_is_refused(options):
+    """64 rows, 60 steps, one in four actions any number: every state is accepted, also of ended rows."""
     world = milkrun.make(ID, num_envs=64, seed=5, **options)
     world.reset()
     check_play(world)
 
 
 def test_no_state_of_padded_instances_is_refused():
-    """Forbidden nodes, short flights and padding, shared by rows: every state passes."""
+    """Forbidden nodes, short flights and padding, shared by rows: every state is accepted."""
     rng = np.random.default_rng(2)
     ones = [
         TSPDInstance.of_places(
@@ -46,7 +46,7 @@ def test_no_state_of_padded_instances_is_refused():
 
 @cache
 def world_in_flight():
-    """A row of four nodes in a world of five: the truck has gone to 1, sent the drone to 2 and gone on to 3."""
+    """A row of four nodes in a world of five: the truck has driven to 1, launched the drone to 2 and driven to 3."""
     one = TSPDInstance.of_places("four", [[0, 0], [3, 4], [6, 0], [9, 4]], no_visit=[3])
     world = TSPD.from_instances([one], num_nodes=5)
     for action in (1, 5 + 2, 3):
@@ -92,7 +92,7 @@ CASES = [
 
 @pytest.mark.parametrize(("name", "at", "value", "said"), CASES, ids=lambda v: str(v)[:30])
 def test_an_impossible_state_is_refused_by_name(name, at, value, said):
-    """One value changed with the drone out: row, field, value and rule are named."""
+    """One value changed with the drone out: the message names row, field, value and rule."""
     world = world_in_flight()
     arrays = arrays_of(world)
     check(world, arrays)

@@ -1,4 +1,4 @@
-"""Recorded episodes of the truck-and-drones world: two worked out by hand, and random ones under many rules."""
+"""Recorded episodes of the truck-and-drones world: two by hand, and random ones under many rules."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ TWISTS = {
 
 @cache
 def played(twist, masked, rows=8, seed=5):
-    """Every row through one episode: a recorder that watched all rows, and the actions of each row; not to be changed.
-    Half of the joint actions are drawn without the mask unless `masked`."""
+    """One episode of every row: a recorder of all rows, and the actions of each row; read-only. Half of the joint
+    actions are drawn without the mask unless `masked`."""
     made = milkrun.make("milkrun/TruckDrone-v0", rows, autoreset="disabled", seed=seed, **TWISTS[twist])
     recorder = Recorder(made, range(rows))
     recorder.reset()
@@ -94,7 +94,7 @@ def brief(events):
 
 
 def complete(world):
-    """(B,) by the rules, from the state that episodes ended in."""
+    """(B,) by the rules, from the final states of episodes."""
     home = np.ones(world.num_envs, bool)
     if world.config.end in ("returned", "depot"):
         home &= np.isin(world.status, (0, 3)).all(1)

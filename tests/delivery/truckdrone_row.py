@@ -1,4 +1,4 @@
-"""One row of the truck-and-drones world, with its fields as plain numbers: what tests by hand put, step and read."""
+"""One row of the truck-and-drones world with its fields as plain numbers, for tests by hand."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Row:
         return value
 
     def put(self, **fields: Any) -> None:
-        """Sets state fields, reachable in play or not, and derives the mask and the views."""
+        """Sets state fields, also to unreachable values, and derives the mask and the views."""
         for name, value in fields.items():
             getattr(self.world, {"world_step": "i"}.get(name, name))[0] = value
         self.world.map_rows(derive, np.int64)

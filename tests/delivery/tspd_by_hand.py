@@ -1,4 +1,4 @@
-"""Small problems for the TSP with a drone, whose numbers can be worked out in the head.
+"""Small problems for the TSP with a drone, for mental arithmetic.
 
 Places on a line cost the truck their distance and the drone half of it: 0 at the depot, 1 at 10, 2 at 20, 3 at 30.
 """
@@ -36,7 +36,7 @@ def code(world, name):
 
 
 def play(world, names):
-    """Steps a world of one row through named actions; what each paid."""
+    """Steps a world of one row through named actions; returns the rewards."""
     paid = []
     for name in names.split():
         assert world.action_mask[0, code(world, name)], f"{name} is closed"
@@ -46,14 +46,14 @@ def play(world, names):
 
 
 def opened(world, row=0):
-    """The open actions by name."""
+    """The names of the allowed actions."""
     n = world.sizes["N"]
     found = np.flatnonzero(world.action_mask[row]).tolist()
     return " ".join("J" if a == 2 * n else f"D{a}" if a < n else f"L{a - n}" for a in found)
 
 
 def mask_by_the_book(world, row):
-    """The rules of the mask word by word, from the state of a row: slow, and nothing shared with the kernels."""
+    """The rules of the mask literally, from the state of a row: slow, and without code of the kernels."""
     q, n, size = world.instance_row[row], int(world.n_nodes[world.instance_row[row]]), world.sizes["N"]
     drone, forbid, no_visit = world.c_drone[q], world.forbid[q], world.no_visit[q]
     limit, covered = world.max_fly[q] + 1e-9, world.covered[row]
@@ -80,7 +80,7 @@ def mask_by_the_book(world, row):
 
 
 def instance_of(world, row):
-    """What a row plays, without its padding."""
+    """The instance of a row, without padding."""
     q = world.instance_row[row]
     n = world.n_nodes[q]
     costs = {name: getattr(world, name)[q, :n, :n] for name in ("c_truck", "c_drone")}
@@ -89,14 +89,14 @@ def instance_of(world, row):
 
 
 def drawn(rows, **options):
-    """A world on drawn instances, begun; finished rows wait."""
+    """A world on random instances after its reset; finished rows wait."""
     world = milkrun.make("milkrun/TSPD-v0", rows, **{"seed": 7, "autoreset": "disabled", **options})
     world.reset()
     return world
 
 
 def walk(world, turns=40):
-    """Random masked steps, across the ends of episodes that restart."""
+    """Random masked steps, across autoresets."""
     for turn in range(turns):
         live = np.flatnonzero(~world.done) if world.autoreset == "disabled" else np.arange(world.num_envs)
         if len(live):

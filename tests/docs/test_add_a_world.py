@@ -1,5 +1,4 @@
-"""The world of `add-a-world.md` as a package of somebody else: one file and one line, and nothing of this library
-changes."""
+"""The world of `add-a-world.md` as an external package: one file and one line, and nothing of this library changes."""
 
 from __future__ import annotations
 
@@ -49,7 +48,7 @@ assert type(env).__name__ == "VanEnv" and (env.reset()["weight"] == env.generato
 
 
 def of_the_file() -> str:
-    """The blocks that the page says to save as van.py."""
+    """The blocks of van.py on the page."""
     sources = ["\n".join(block) for _, block in blocks(PAGE, "python")]
     more = next(source for source in sources if "class VanGenerator" in source)
     return f"{sources[0]}\n\n\n{more}\n"
@@ -58,7 +57,8 @@ def of_the_file() -> str:
 @pytest.mark.slow
 @pytest.mark.skipif(find_spec("typer") is None, reason="needs the extra 'cli'")
 def test_a_world_of_another_package_needs_one_file_and_one_line(tmp_path):
-    """Installed beside Milkrun, its policy, solver, generator, checker, picture and environments are found by name."""
+    """With both packages installed, its policy, solver, generator, checker, picture and environments are found by
+    name."""
     (tmp_path / "van.py").write_text(of_the_file() + LINE)
     info = tmp_path / "van-1.0.dist-info"
     info.mkdir()

@@ -8,7 +8,7 @@ CORE = ROOT / "src" / "milkrun" / "core"
 
 
 def test_every_file_of_core_stands_in_the_table_once():
-    """A file that is missing there is found by chance; of a package the table names the folder."""
+    """Each file has one line; of a package the table names the folder."""
     text = (ROOT / "docs" / "architecture.md").read_text()
     table = text.partition("## The files of `core`")[2]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]

@@ -17,9 +17,9 @@ TABLE = conformance.read(PAGE)
 WORLDS = milkrun.list_worlds()
 FOR_TEAMS = {"check_marl_grouping", "check_multiagent_environments"}
 SAMPLED = {"equals AsyncVectorEnv", "RecordEpisodeStatistics", "NormalizeObservation", "DictInfoToList"}
-"""Checkers of how rows are handed out, which is the same code for every world."""
+"""Checkers of how a binding returns its rows, which is the same code for every world."""
 OF_ONE = {f"{checker} of UAVVAT-v0" for checker in ("check_env", "PPO.learn", "Collector")}
-"""Checkers of classes that stand on one world, Tracking."""
+"""Checkers of classes that are built on one world, Tracking."""
 
 
 def test_the_page_is_what_the_writer_writes():
@@ -37,7 +37,7 @@ def test_every_marked_checker_has_a_row():
 
 
 def test_versions_are_those_that_are_installed():
-    """The pinned ones, and Gymnasium's newest beside."""
+    """The pinned ones, and Gymnasium's newest too."""
     pins = dict(re.findall(r"^([\w-]+)==(\S+)", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
     newest = re.search(r"^NEWEST := gymnasium==(\S+)", (ROOT / "Makefile").read_text(), re.MULTILINE)[1]
     numbers = {(package, number) for package, number, _ in TABLE}
@@ -45,8 +45,8 @@ def test_versions_are_those_that_are_installed():
 
 
 @pytest.mark.parametrize("row", TABLE, ids=" ".join)
-def test_a_checker_has_judged_every_world_it_is_for(row):
-    """Those of teams every world of several agents, those of a sample at least one, all others every world."""
+def test_a_checker_has_run_on_every_world_it_is_for(row):
+    """Checkers of teams: all worlds of several agents; of a sample: at least one world; others: every world."""
     passed = {id for id, word in TABLE[row].items() if word == conformance.PASSED}
     assert len(passed) == len(TABLE[row])
     if row[2] in SAMPLED:
@@ -74,13 +74,13 @@ OLD, STALE = ("pytest", "0.1", "old"), ("pytest", "0.2", "looks")
 
 
 def report(world, outcome="passed", when="call"):
-    told = [("conformance", ["pytest", "0.2", "looks", world])]
-    return SimpleNamespace(user_properties=told, when=when, passed=outcome == "passed")
+    properties = [("conformance", ["pytest", "0.2", "looks", world])]
+    return SimpleNamespace(user_properties=properties, when=when, passed=outcome == "passed")
 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_run_replaces_the_rows_of_its_versions(tmp_path, keep):
-    """What it did not pass again goes, a world that is gone too; rows of other versions stay if asked."""
+    """Results that did not pass again go, and so does a removed world; rows of other versions stay with `keep`."""
     page = tmp_path / "page.md"
     page.write_text(PAGE_BEFORE)
     recorder = conformance.Recorder(page, keep)
@@ -116,7 +116,7 @@ def test_unmarked():
 
 @pytest.mark.slow
 def test_marks_reach_the_table_from_another_process(tmp_path):
-    """The world is the parameter or the marker's; what is no world has no column, what was skipped no pass."""
+    """The world is the parameter or the marker's; another parameter has no column, and a skipped test no pass."""
     (tmp_path / "test_cases.py").write_text(CASES)
     page = tmp_path / "page.md"
     page.write_text(PAGE_BEFORE)

@@ -29,7 +29,7 @@ def host():
 
 @contextmanager
 def says(first):
-    """Something that listens and begins with these bytes; its port."""
+    """A port that accepts connections and sends these bytes first."""
     over = threading.Event()
 
     def serve():
@@ -91,8 +91,8 @@ def barrier(host, tmp_path):
             link.close()
 
 
-def beside(row, count, **options):
-    """A second environment beside environment 0 of 2."""
+def second(row, count, **options):
+    """A second environment that connects after environment 0 of 2."""
 
     def call(host, tmp_path):
         with closing(connect(host.port, 0, 2)):
@@ -110,8 +110,8 @@ CASES = {
     "SSH": listens(b"SSH-2.0-OpenSSH_9.6p1 Ubuntu-3ubuntu13.5\r\n"),
     "said nothing": listens(b"", silence=0.2),
     "waits for environments": barrier,
-    "connected already": beside(0, 2),
-    "has scene=": beside(1, 2, scene="village"),
+    "connected already": second(0, 2),
+    "has scene=": second(1, 2, scene="village"),
     "no room for 8 more": lambda host, tmp_path: connect(host.port, 0, 8),
     "Environment 0 starts": lambda host, tmp_path: connect(free_port(), 1, 2, auto_start=True, delay=0.3),
     "can be reached from other machines": lambda host, tmp_path: Server("0.0.0.0", 0),
@@ -120,7 +120,7 @@ CASES = {
 
 @pytest.mark.parametrize("kind, text", QUOTED, ids=[kind for kind, _ in QUOTED])
 def test_an_error_says_what_the_page_says(kind, text, host, tmp_path):
-    """Word for word, but for the port and the seconds of patience."""
+    """Word for word, except for the port and the seconds until the timeout."""
     calls = [call for words, call in CASES.items() if words in text]
     assert len(calls) == 1
     with pytest.raises((LinkError, ConfigError)) as raised:

@@ -1,4 +1,4 @@
-"""What docs/use-it-with.md says in words of other libraries' habits, and no block of it shows."""
+"""Claims of docs/use-it-with.md about other libraries that no block of the page shows."""
 
 import subprocess
 import sys
@@ -61,10 +61,10 @@ def test_around_aligned_turns_sb3_counts_the_reset_as_a_step(mode, counted, stac
             return np.zeros(len(obs), int), state
 
     def lengths(env):
-        told = evaluate_policy(Still(), env, n_eval_episodes=3, return_episode_rewards=True, warn=False)
+        result = evaluate_policy(Still(), env, n_eval_episodes=3, return_episode_rewards=True, warn=False)
         env.close()
-        assert told[0] == [8, 8, 8]
-        return told[1]
+        assert result[0] == [8, 8, 8]
+        return result[1]
 
     pool = partial(Async_SubprocVecEnv, start_method="fork", autoreset_mode=mode)
     assert lengths(pool([Script])) == [3, counted, counted]
@@ -80,7 +80,7 @@ def test_around_aligned_turns_sb3_counts_the_reset_as_a_step(mode, counted, stac
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_tianshou_normalises_observations_that_have_no_mask_beside_them(masked):
+def test_tianshou_normalises_observations_without_a_mask(masked):
     """It would put the average of a mask into an array of bools."""
     tianshou = pytest.importorskip("tianshou.env")
     from milkrun.api.tianshou import TianshouVectorEnv
@@ -96,7 +96,7 @@ def test_tianshou_normalises_observations_that_have_no_mask_beside_them(masked):
 
 
 def test_tianshous_random_warm_up_is_mostly_illegal():
-    """It asks the action spaces, which know nothing of masks."""
+    """It samples the action spaces, which ignore the masks."""
     data = pytest.importorskip("tianshou.data")
     from tests.api.tianshou_tools import Lowest
 
@@ -127,6 +127,6 @@ def test_an_agent_left_out_idles(library):
         team.reset(seed=3)
         team.step({**idle, "truck_0": 7})
         team.step(actions)
-    left_out, told = (team.world.state_dict() for team in teams)
-    assert left_out.keys() == told.keys()
-    assert all(np.array_equal(left_out[name], told[name]) for name in told)
+    left_out, idled = (team.world.state_dict() for team in teams)
+    assert left_out.keys() == idled.keys()
+    assert all(np.array_equal(left_out[name], idled[name]) for name in idled)

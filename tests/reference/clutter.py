@@ -1,8 +1,8 @@
 """The scalar reference of the clutter world: one row on one plain `MjData`, written from the rules alone.
 
-`clutter_physics` has the model and the engine, `clutter_rays` the exposure law, `clutter_state` the fields and views;
-here are the choice, the ticks of a pick, what it pays and how an episode ends. `step` plays what the option `step_mode`
-says, a whole pick or one tick; `tick` always plays one.
+`clutter_physics` has the model and the engine, `clutter_rays` the exposure, `clutter_state` the fields and views. This
+module has the choice of an object, the ticks of a pick, the reward and the end of an episode. `step` plays a whole pick
+or one tick, by the option `step_mode`; `tick` always plays one tick.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .clutter_state import (
 )
 from .tsp import f32
 
-MOVED = 0.002  # a centre that moved less did not move
+MOVED = 0.002  # smaller movements of a centre count as none
 FLOOR_TO_CLEAR = 0.03  # an object is clear of the tray above this height
 OVER_WALL = 0.25  # an object this far above the walls is lost
 
@@ -62,7 +62,7 @@ class ClutterRow(ClutterState):
         return self._close(limited=not whole)
 
     def _close(self, limited: bool) -> float:
-        """Count the call, end the episode where it ends, pay, look."""
+        """Count the call, check for the end, compute the reward, update the views."""
         self.i += 1
         out_of_time = limited and self.tick_count >= self.o["max_ticks"]
         out_of_steps = self.o["max_steps"] is not None and self.i >= self.o["max_steps"]
@@ -70,7 +70,7 @@ class ClutterRow(ClutterState):
             self.truncated = True
         self.reward = f32(self.reward_exact)
         self.objective += self.reward_exact
-        self.look()
+        self.update_views()
         return self.reward
 
     def _refuse(self, action: int) -> None:
@@ -90,17 +90,17 @@ class ClutterRow(ClutterState):
         self._enter(ABOVE)
 
     def _grip_now(self) -> Vector:
-        """The grip point in the world, as the target lies now."""
+        """The grip point in world coordinates at the target's current pose."""
         turn = rotation(self.engine.pose(self.env_target)[3:])
         return plus(self.centre(self.env_target), turned(turn, self.grip_local))
 
     def _travel(self, goal: Vector) -> int:
-        """Ticks that the cup needs to get there at its speed."""
+        """Ticks that the cup needs to reach the goal."""
         way = norm([b - a for a, b in zip(self.cup_pos, goal, strict=True)])
         return max(1, math.ceil(way / (self.o["cup_speed"] * self.time_of_tick) - 1e-9))
 
     def _enter(self, stage: int) -> None:
-        """Begin a stage: where the cup goes, and for how many ticks where that is known in advance."""
+        """Begin a stage: the cup's goal, and the number of ticks if known in advance."""
         o = self.o
         self.env_stage, self.stage_tick, self.stage_len = stage, 0, 0
         if stage == ABOVE:
@@ -132,7 +132,7 @@ class ClutterRow(ClutterState):
         self.at_rest, self.rest_count = False, 0
 
     def _one_tick(self) -> None:
-        """Plan, run, judge."""
+        """Plan, run, check."""
         self.tick_count += 1
         self.stage_tick += 1
         self.settle_tick += self.env_stage in (CARRY, RELEASE, SETTLE)
@@ -144,14 +144,14 @@ class ClutterRow(ClutterState):
         if fault:
             self._fail()
         elif self.env_stage == LIFT:
-            self._judge_lift(forces)
+            self._check_lift(forces)
         else:
             if moved:
                 self._count_rest()
-            self._judge_stage()
+            self._check_stage()
 
     def _path(self) -> list[Vector]:
-        """Places of the cup in the substeps; outside LIFT the mocap body stays where it is, whatever the cup does."""
+        """Positions of the cup in the substeps; outside of LIFT the mocap body does not move."""
         if self.env_stage == LIFT:
             path = []
             for k in range((self.stage_tick - 1) * self.K + 1, self.stage_tick * self.K + 1):
@@ -174,7 +174,7 @@ class ClutterRow(ClutterState):
         self.rest_count = self.rest_count + 1 if quiet else 0
         self.at_rest = self.rest_count >= o["rest_ticks"]
 
-    def _judge_lift(self, forces: list[Vector]) -> None:
+    def _check_lift(self, forces: list[Vector]) -> None:
         load = sum(norm(force) for force in forces) / self.K / self.suction_limit
         self.pick_load = max(self.pick_load, load)
         longest = math.ceil(math.sqrt(2 * self.o["lift_height"] / self.o["lift_acc"]) / self.time_of_tick - 1e-9)
@@ -197,19 +197,19 @@ class ClutterRow(ClutterState):
         others = [self.solid(j).top() for j in self.playing() if j != self.env_target]
         return self.solid(self.env_target).bottom() > max([*others, FLOOR_TO_CLEAR]) + self.o["clearance"]
 
-    def _judge_stage(self) -> None:
+    def _check_stage(self) -> None:
         if self.env_stage != SETTLE and self.stage_tick >= self.stage_len:
             self._enter(self.env_stage + 1)
         if self.env_stage == SETTLE and (self.at_rest or self.settle_tick >= self.o["settle_max"]):
             self._end_pick()
 
     def _fail(self) -> None:
-        """The engine went wrong: a running pick ends here, and the row is laid out as it was at the reset."""
+        """The engine failed: the running pick ends, and the row is restored to its state at the reset."""
         self.fault = True
         self.engine.start(self.init_pose, self.mass, self.friction_factor)
         self.at_rest, self.rest_count, self.asleep = True, 0, False
         if self.env_stage != IDLE:
-            if self.result == SUCCESS:  # what was still carried is not out
+            if self.result == SUCCESS:  # a carried object does not count as out
                 self.grasped[self.env_target], self.grasp_order[self.env_target] = False, -1
             self.result = PHYSICS_ERROR
             self._score(lost=0, shift=[0.0] * self.N)
@@ -238,7 +238,7 @@ class ClutterRow(ClutterState):
         return abs(x) > beyond or abs(y) > beyond or z > TRAY_TOP + self.wall + OVER_WALL
 
     def _score(self, lost: int, shift: list[float]) -> None:
-        """Pay for the pick that ends in this tick, write it down, go idle."""
+        """Reward and log the pick that ends in this tick, and go idle."""
         o = self.o
         disturbance = sum(d for i, d in enumerate(shift) if i != self.env_target and d >= MOVED)
         ticks = self.tick_count - self.ticks_at_choice
@@ -260,7 +260,7 @@ class ClutterRow(ClutterState):
     def _record(
         self, target: int, result: int, blocked: bool, load: float, shift: list[float], lost: int = 0, ticks: int = 0
     ) -> None:
-        """A place in the event log, which uses up an attempt."""
+        """Append an entry to the event log, which uses up an attempt."""
         event: dict[str, Any] = {"target": target, "result": result, "blocked": blocked, "lost": lost}
         event |= {"ticks": ticks, "load": f32(load), "shift": [f32(d) for d in shift], "disturbance": 0.0}
         self.log.append(event)

@@ -1,6 +1,6 @@
-"""The clutter reference with a cup that the policy moves itself: four numbers a tick instead of an object's id.
+"""The clutter reference with a cup that the policy moves: four numbers a tick instead of an object's id.
 
-An attempt begins when the cup takes hold of an object and ends when the pile has come to rest after it let go.
+An attempt begins when the cup grips an object and ends when the pile is at rest after its release.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from .clutter_physics import Vector, norm, plus, turned_back
 from .clutter_rays import Solid, first_hit
 from .clutter_state import DROPPED, IDLE, LIFT, NONE, SETTLE, SUCCESS, straight
 
-STRIDE = 0.02  # metres that the cup goes in a tick at most, along each axis
+STRIDE = 0.02  # largest displacement of the cup in a tick along each axis, metres
 LOW = 0.02
-GAP, GRASP = 0.002, 0.01  # least distance to the surface under the tip; distance at which suction takes hold
+GAP, GRASP = 0.002, 0.01  # least distance to the surface under the tip; distance at which suction grips
 
 
 class ClutterMotionRow(ClutterRow):
@@ -50,14 +50,15 @@ class ClutterMotionRow(ClutterRow):
         self.cup_pos = self.cup_goal = (x, y, max(z, surface + GAP))
 
     def _under(self, x: float, y: float) -> tuple[int, float]:
-        """The first surface below, the object on the cup left out."""
+        """The first surface below, without the object on the cup."""
         solids = self._solids()
         if self.current_suction_object >= 0:
             solids[self.current_suction_object] = None
         return first_hit(x, y, solids, self._fixed())
 
     def _take_hold(self, start: Vector) -> Vector:
-        """Begin an attempt if an object is close enough under the tip; where the cup starts this tick from."""
+        """Begin an attempt if an object is close enough under the tip; returns the cup's position at the start of the
+        tick."""
         x, y, z = self.cup_pos
         i, surface = self._under(x, y)
         if i < 0 or z - surface > GRASP:

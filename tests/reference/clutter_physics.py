@@ -1,7 +1,7 @@
 """The physics of one row of the clutter reference: options, catalogue, the model's XML and one plain `MjData`.
 
-Written from the rules alone. Sizes come twice on purpose: MuJoCo gets the catalogue's numbers, while everything that
-the rules compute (samples, boxes, clearances) uses the row's own float32 `size`, as the fields of the world hold it.
+Written from the rules alone. Sizes occur twice on purpose: MuJoCo gets the catalogue's numbers; everything that the
+rules compute (samples, boxes, clearances) uses the row's float32 `size`, as in the fields of the world.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def full_extents(kind: Kind) -> Vector:
 
 
 def complete(options: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, Any]:
-    """All options with a value each: what was given, else the default, and the ones that follow from others."""
+    """The values of all options: given ones, defaults, and derived ones."""
     payment = {f"reward_{term}" for term in TERMS}
     unknown = set(options) - set(DEFAULT) - payment
     if unknown:
@@ -122,12 +122,12 @@ def complete(options: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str,
 
 
 def park_slot(i: int, kind: Kind, first: float = 1.0, apart: float = 0.3) -> tuple[float, ...]:
-    """Where object i waits once it is out of play: position and identity quaternion."""
+    """Position and identity quaternion of object i when out of play."""
     return (first + apart * (i % 4), -0.5 + apart * (i // 4), full_extents(kind)[2] / 2, 1.0, 0.0, 0.0, 0.0)
 
 
 def park_slots(o: Mapping[str, Any], kinds: Sequence[Kind]) -> list[tuple[float, ...]]:
-    """The places of all objects, farther out and apart where trays or objects are large."""
+    """Park positions of all objects, farther out and apart for large trays or objects."""
     sizes = [full_extents(kind) for kind in kinds]
     broadest, diagonal = max(max(x, y) for x, y, _ in sizes), max(norm(size) for size in sizes)
     inner = o["tray_side"] / 2 + WALL + diagonal / 2
@@ -143,7 +143,7 @@ def _text(*numbers: float) -> str:
 
 
 def model_xml(o: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
-    """The model of a tray with these objects, elements in the order in which the rules name them."""
+    """The model of a tray with these objects, elements in the order of the rules."""
     half, wall = o["tray_side"] / 2, o["tray_wall"]
     rough = f'friction="{_text(o["tray_friction"], 0.005, 0.0001)}"'
     smooth = f'friction="{_text(o["object_friction"], 0.005, 0.0001)}"'
@@ -187,8 +187,8 @@ def model_xml(o: Mapping[str, Any], kinds: Sequence[Kind]) -> str:
 
 
 def rotation(q: Sequence[float]) -> Matrix:
-    """The rotation matrix of a quaternion, with the sums in MuJoCo's order: its length is made 1 before, where
-    integration has led it off by more than 1e-15."""
+    """The rotation matrix of a quaternion, with the sums in MuJoCo's order. The quaternion is normalised first if its
+    length differs from 1 by more than 1e-15."""
     w, x, y, z = (float(part) for part in q)
     length = math.sqrt(w * w + x * x + y * y + z * z)
     if abs(length - 1) > 1e-15:
@@ -229,7 +229,7 @@ class RowPhysics:
         }
 
     def start(self, poses: np.ndarray, mass: Sequence[float], friction_factor: float) -> None:
-        """The row at a reset: these poses, no speed, the cup at home. Factors are used only where they are drawn."""
+        """The row at a reset: these poses, no speed, the cup at home. Factors are used only if drawn."""
         model, o = self.model, self.o
         for name, value in self.nominal.items():
             getattr(model, name)[:] = value
@@ -252,7 +252,7 @@ class RowPhysics:
         return row
 
     def place(self, asleep: bool) -> None:
-        """Make the row its fields and nothing else: what MuJoCo keeps beside the state starts anew."""
+        """Restore the row from its fields alone: MuJoCo's data outside of the state is reset."""
         row = self.state()
         policy = mujoco.mjtSleepPolicy
         self.model.tree_sleep_policy[:] = int(policy.mjSLEEP_INIT if asleep else policy.mjSLEEP_AUTO_ALLOWED)
@@ -266,7 +266,7 @@ class RowPhysics:
         self.data.qacc_warmstart[:] = 0
 
     def run(self, path: Sequence[Vector]) -> tuple[list[Vector], bool]:
-        """One substep for each place of the cup: the forces of its sensor, and whether the engine went wrong."""
+        """One substep for each position of the cup; returns the forces of its sensor, and whether the engine failed."""
         forces, before = [], self._warnings()
         for place in path:
             if self._warnings() == before:
@@ -294,7 +294,7 @@ class RowPhysics:
         self.data.qvel[6 * i : 6 * i + 6] = STILL
 
     def attach(self, i: int, tip: Vector, grip_local: Vector) -> None:
-        """Weld the cup to the grip point with the object's own orientation, so nothing jumps."""
+        """Weld the cup to the grip point with the object's orientation, so that nothing jumps."""
         self.data.mocap_pos[0] = tip
         self.data.mocap_quat[0] = self.pose(i)[3:]
         self.model.eq_data[i, 0:3] = grip_local

@@ -1,6 +1,6 @@
-"""Rays straight down and what they say of a pile: who is seen, who covers whom, where a cup could land.
+"""Vertical rays onto a pile: visible objects, which objects cover which, and possible grip points.
 
-Double arithmetic on boxes and cylinders, one ray at a time; the physics engine's own rays are not used.
+Double arithmetic on boxes and cylinders, one ray at a time; the rays of the physics engine are not used.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from .clutter_physics import Matrix, Vector, plus, turned, turned_back
 
 START = 1.0  # height from which rays are cast
-TIE = 1e-12  # square metres: two samples as near to the centre are equally near, and the first one is taken
+TIE = 1e-12  # square metres: samples with a smaller difference are equally near; the first one wins
 
 
 class Solid(NamedTuple):
@@ -38,7 +38,8 @@ class Solid(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A point of an object's upper surface: in its frame, from its centre in the world's axes, its normal's z."""
+    """A point of an object's upper surface: in its frame, as offset from its centre in world axes, and its normal's
+    z."""
 
     local: Vector
     offset: Vector
@@ -56,7 +57,7 @@ class Face(NamedTuple):
 
 
 def faces(solid: Solid, g: int) -> list[Face]:
-    """The three sampled faces of an object. The third one of a cylinder weighs nothing and has no points."""
+    """The three sampled faces of an object. The third one of a cylinder has weight 0 and no points."""
     u = [(2 * i + 1) / g - 1 for i in range(g)]
     return _box_faces(solid, u) if solid.shape == "box" else _cylinder_faces(solid, u)
 
@@ -108,7 +109,7 @@ def _cylinder_faces(solid: Solid, u: Sequence[float]) -> list[Face]:
 
 
 def depth(solid: Solid, x: float, y: float) -> float | None:
-    """How far a ray down from (x, y, START) goes before it meets the solid; None if it misses."""
+    """Length of a ray down from (x, y, START) to the solid; None if it misses."""
     c = solid.centre
     o = turned_back(solid.turn, (x - c[0], y - c[1], START - c[2]))
     up = solid.turn[2]
@@ -139,25 +140,25 @@ def depth(solid: Solid, x: float, y: float) -> float | None:
 
 
 def first_hit(x: float, y: float, solids: Sequence[Solid | None], fixed: Sequence[Solid]) -> tuple[int, float]:
-    """The first thing under (x, y): object (-1 tray, wall or floor) and the height of the hit."""
-    best, who = START, -1  # the floor, z = 0, catches every ray
+    """The first hit under (x, y): object (-1: tray, wall or floor) and height."""
+    best, hit_object = START, -1  # every ray hits the floor, z = 0
     for j, solid in enumerate([*solids, *fixed]):
         if solid is None or _far(solid, x, y):
             continue
         t = depth(solid, x, y)
         if t is not None and t < best:
-            best, who = t, j if j < len(solids) else -1
-    return who, START - best
+            best, hit_object = t, j if j < len(solids) else -1
+    return hit_object, START - best
 
 
 def _far(solid: Solid, x: float, y: float) -> bool:
-    """The ray passes outside of a sphere that holds the solid."""
+    """The ray misses a sphere around the solid."""
     h, dx, dy = solid.half, x - solid.centre[0], y - solid.centre[1]
     return dx * dx + dy * dy > 1.0001 * (h[0] * h[0] + h[1] * h[1] + h[2] * h[2])
 
 
 class Sight(NamedTuple):
-    """What is seen of one object; `grip` is None where no visible point is level enough."""
+    """Visibility of one object; `grip` is None if no visible point is level enough."""
 
     hit: list[int]
     cover: list[float]
@@ -166,8 +167,8 @@ class Sight(NamedTuple):
     top: float
 
 
-def look_at(i: int, solids: Sequence[Solid | None], fixed: Sequence[Solid], g: int, max_tilt_cos: float) -> Sight:
-    """The exposure law for object i; one that is not in play has no solid and is not seen."""
+def exposure_of(i: int, solids: Sequence[Solid | None], fixed: Sequence[Solid], g: int, max_tilt_cos: float) -> Sight:
+    """The exposure of object i; an object out of play has no solid and is not visible."""
     solid, n = solids[i], len(solids)
     if solid is None:
         return Sight([-1] * (3 * g * g), [0.0] * n, 0.0, None, 0.0)
@@ -177,11 +178,11 @@ def look_at(i: int, solids: Sequence[Solid | None], fixed: Sequence[Solid], g: i
         total += face.weight
         for sample in face.samples:
             x, y, _ = plus(solid.centre, sample.offset)
-            who, _ = first_hit(x, y, solids, fixed)
-            hit.append(who)
-            if who >= 0:
-                shares[who] += face.weight / (g * g)
-            if who == i and sample.nz >= max_tilt_cos and (grip is None or sample.aside() < grip.aside() - TIE):
+            hit_object, _ = first_hit(x, y, solids, fixed)
+            hit.append(hit_object)
+            if hit_object >= 0:
+                shares[hit_object] += face.weight / (g * g)
+            if hit_object == i and sample.nz >= max_tilt_cos and (grip is None or sample.aside() < grip.aside() - TIE):
                 grip = sample
     hit += [-1] * (3 * g * g - len(hit))
     cover = [share / total for share in shares]
@@ -189,7 +190,7 @@ def look_at(i: int, solids: Sequence[Solid | None], fixed: Sequence[Solid], g: i
 
 
 def top_sample(solid: Solid, g: int) -> Sample:
-    """The sample nearest the centre on the face that looks up most, seen or not."""
+    """The sample nearest the centre on the most upward face, visible or not."""
     best = max(faces(solid, g), key=lambda face: face.nz)
     nearest = best.samples[0]
     for sample in best.samples:

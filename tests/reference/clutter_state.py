@@ -1,4 +1,4 @@
-"""The fields of one row of the clutter reference, and what is computed from them: views, mask, figures, maps."""
+"""The fields of one row of the clutter reference, and derived values: views, mask, figures, maps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .clutter_physics import CATALOGUE, TRAY_TOP, WALL, Kind, RowPhysics, Vector, complete, full_extents, norm, rotation
-from .clutter_rays import Sample, Sight, Solid, first_hit, look_at, top_sample
+from .clutter_rays import Sample, Sight, Solid, exposure_of, first_hit, top_sample
 from .tsp import f32
 
 IDLE, ABOVE, DESCEND, GRIP, LIFT, CARRY, RELEASE, SETTLE = range(8)
@@ -18,7 +18,8 @@ UPRIGHT = ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0))
 
 
 class ClutterState:
-    """Named as the fields of the world are. `options` are its options by name, `kinds` further object types."""
+    """Attributes have the names of the world's fields. `options` are its options by name, `kinds` further object
+    types."""
 
     def __init__(self, options: Mapping[str, Any], kinds: Mapping[str, Kind] | None = None) -> None:
         known = CATALOGUE | dict(kinds or {})
@@ -39,7 +40,7 @@ class ClutterState:
         suction_limit: float | None = None,
         friction_factor: float = 1.0,
     ) -> None:
-        """Start an episode from these poses (N,7); what is not given is what the types and options say."""
+        """Start an episode from these poses (N,7); types and options give the defaults of the other arguments."""
         n, o = self.N, self.o
         self.init_pose = np.array(init_pose, dtype=np.float64).reshape(n, 7)
         sizes = [full_extents(kind) for kind in self.kinds] if size is None else size
@@ -69,7 +70,7 @@ class ClutterState:
         self.terminated = self.truncated = self.illegal = False
         self.last_disturbance, self.last_ticks, self.last_lost = 0.0, 0, 0
         self._seen: tuple[Any, list[Sight]] | None = None
-        self.look()
+        self.update_views()
 
     @property
     def physics(self) -> np.ndarray:
@@ -94,7 +95,7 @@ class ClutterState:
         return x, y, z
 
     def solid(self, i: int) -> Solid:
-        x, y, z = full_extents(self.kinds[i])  # as the engine has them; the field `size` is rounded to float32
+        x, y, z = full_extents(self.kinds[i])  # the engine's numbers; the field `size` is rounded to float32
         return Solid(self.kinds[i][0], self.centre(i), rotation(self.engine.pose(i)[3:]), (x / 2, y / 2, z / 2))
 
     def _fixed(self) -> list[Solid]:
@@ -111,16 +112,16 @@ class ClutterState:
         return [self.solid(i) if self.in_play(i) else None for i in range(self.N)]
 
     def sights(self) -> list[Sight]:
-        """Rays are cast anew when something moved or left; otherwise they would say the same."""
+        """Visibility of all objects; rays are cast again only after an object has moved or left."""
         now = (self.engine.data.qpos.tobytes(), tuple(self.playing()))
         if self._seen is None or self._seen[0] != now:
             solids, fixed = self._solids(), self._fixed()
             tilt = self.o["max_tilt_cos"]
-            self._seen = now, [look_at(i, solids, fixed, self.G, tilt) for i in range(self.N)]
+            self._seen = now, [exposure_of(i, solids, fixed, self.G, tilt) for i in range(self.N)]
         return self._seen[1]
 
     def emergency(self) -> int:
-        """The object that is allowed although no object in play can be reached; -1 if some can, or none is in play."""
+        """The object allowed if no object in play is reachable; -1 if some is, or none is in play."""
         sights, playing = self.sights(), self.playing()
         if not playing or any(sights[i].grip for i in playing):
             return -1
@@ -140,8 +141,8 @@ class ClutterState:
     def allowed(self, i: int) -> bool:
         return self.in_play(i) and (self.sights()[i].grip is not None or i == self.emergency())
 
-    def look(self) -> None:
-        """Make every view and the mask anew."""
+    def update_views(self) -> None:
+        """Recompute every view and the mask."""
         sights, n = self.sights(), self.N
         self.hit = np.array([sight.hit for sight in sights], dtype=np.int16)
         self.cover = np.array([sight.cover for sight in sights], dtype=np.float32)
@@ -200,11 +201,11 @@ class ClutterState:
     def _globals(self) -> list[float]:
         n, last = self.N, self.last_result
         counts = [sum(self.grasped) / n, sum(self.lost) / n, len(self.playing()) / n, self.step_count / self.T]
-        told = [float(last == SUCCESS), float(last == DROPPED), self.suction_limit / 40]
-        return counts + told + [float(self.env_stage != IDLE), self.env_stage / 7] + [p / 0.5 for p in self.cup_pos]
+        result = [float(last == SUCCESS), float(last == DROPPED), self.suction_limit / 40]
+        return counts + result + [float(self.env_stage != IDLE), self.env_stage / 7] + [p / 0.5 for p in self.cup_pos]
 
     def log_fields(self) -> dict[str, np.ndarray]:
-        """The event log as the fields of the world: a place per attempt, empty ones -1 (target) and 0."""
+        """The event log in the form of the world's fields: an entry for each attempt, empty ones -1 (target) and 0."""
         kinds = {"target": np.int16, "result": np.int8, "blocked": np.bool_, "lost": np.int8, "ticks": np.int32}
         found = {f"log_{name}": np.zeros(self.T, dtype=kind) for name, kind in kinds.items()}
         found |= {"log_load": np.zeros(self.T, np.float32), "log_shift": np.zeros((self.T, self.N), np.float32)}
@@ -221,8 +222,8 @@ class ClutterState:
         for row in range(m):
             for column in range(m):
                 x, y = (column + 0.5) / m - 0.5, 0.5 - (row + 0.5) / m
-                who, z = first_hit(x * self.side, y * self.side, solids, fixed)
-                height[row, column], segmentation[row, column] = z / 0.3, who
+                hit_object, z = first_hit(x * self.side, y * self.side, solids, fixed)
+                height[row, column], segmentation[row, column] = z / 0.3, hit_object
         return height, segmentation
 
 
@@ -235,6 +236,6 @@ def _clip(x: float, bound: float) -> float:
 
 
 def straight(start: Sequence[float], goal: Sequence[float], share: float) -> Vector:
-    """The point at this share of the way."""
+    """The point at this fraction of the path."""
     x, y, z = (a + (b - a) * share for a, b in zip(start, goal, strict=True))
     return x, y, z

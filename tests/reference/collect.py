@@ -1,8 +1,8 @@
 """The scalar reference of VRPP, CVRPP, WCVRP and CWCVRP: one row, plain Python, written from the rules alone.
 
-A truck chooses which customers pay for their detour. Profit worlds give `gain` (the prize) and perhaps `weight`; waste
-worlds give `waste`, which is gain and weight at once and is charged where a full bin is left behind. The stochastic
-references build on this model and replace its named rules.
+A truck chooses the customers that are worth their detour. Profit worlds have `gain` (the prize) and optionally
+`weight`. Waste worlds have `waste`, which is both gain and weight; full bins that are skipped are charged. The
+stochastic references extend this model and override its named rules.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CollectModel", "enumerate_sequences", "fits", "is_full", "reals"]
 
 
 def is_full(level: float, max_waste: float) -> bool:
-    """Levels are capped at max_waste, so a bin overflows when it is full."""
+    """Levels are capped at max_waste, so a full bin overflows."""
     return level >= max_waste * (1 - 1e-6)
 
 
@@ -27,11 +27,12 @@ def reals(values: Sequence[float] | None, num_nodes: int) -> list[float]:
 
 
 class CollectModel(RowModel):
-    """Visit customers for their gain, end at the depot. `single`: the first return ends; `multi`: it empties the truck.
+    """Visit customers for their gain, end at the depot. `single`: the first return ends the episode; `multi`: a return
+    empties the truck.
 
     VRPP gives gain; CVRPP gain, weight and capacity; WCVRP (`single`) and CWCVRP (`multi`) waste and capacity.
-    With `time_windows`, `service_time` and `speed` the law of windows joins the mask. `trips` as an argument is
-    the mode, as a state field the number of depot arrivals.
+    With `time_windows`, `service_time` and `speed` the mask also applies the rule of windows. The argument `trips` is
+    the mode, the state field `trips` the number of depot arrivals.
     """
 
     def __init__(
@@ -103,11 +104,11 @@ class CollectModel(RowModel):
     # The mask.
 
     def _known_weight(self) -> list[float]:
-        """What the mask believes each customer adds to the load."""
+        """Each customer's addition to the load, as known to the mask."""
         return self.weight
 
     def _reserve(self) -> float:
-        """W: the room that waiting mandatory customers need, of those that a trip of their own could reach."""
+        """W: capacity reserved for unserved mandatory customers that a trip of their own could reach."""
         if self.multi or not self.must_go_reserve:
             return 0.0
         weight = self._known_weight()
@@ -118,7 +119,7 @@ class CollectModel(RowModel):
         )
 
     def _service_ends(self, j: int) -> float:
-        """When the truck would leave customer j; it waits for free until the window opens."""
+        """Departure time from customer j; the truck waits without cost until the window opens."""
         arrive = self.current_time + self.d[self.current_node][j] / self.speed
         return max(arrive, self.time_windows[j][0]) + self.service_time[j]
 
@@ -156,7 +157,7 @@ class CollectModel(RowModel):
                 mask[DEPOT] = False
         return mask
 
-    # The step. `_due` gathers what the step earns and owes besides its length.
+    # The step. `_due` sums the gains and charges of the step, without its length.
 
     def _move(self, a: int) -> float:
         self._due = 0.0

@@ -14,12 +14,13 @@ TOL = 1e-5
 
 
 def fits(x: float, limit: float) -> bool:
-    """The tolerance of the family; at most 0.5, so whole numbers are compared exactly at any scale."""
+    """The tolerance of the routing worlds; at most 0.5, so integers are compared exactly at any scale."""
     return x <= limit + min(0.5, TOL * max(1.0, abs(limit)))
 
 
 class CVRPModel(RowModel):
-    """Serve every customer once; a return to the depot empties the truck, the return after the last customer ends.
+    """Serve every customer once; a return to the depot empties the truck, the return after the last customer ends the
+    episode.
 
     Node 0 is the depot, never marked as visited; `n_nodes` counts it. `max_length` limits a trip, leg home included.
     """
@@ -41,8 +42,8 @@ class CVRPModel(RowModel):
         self.capacity = int(capacity)
         self.max_length = f32(max_length)
         self.reset()
-        # Valid instances can serve each customer by a trip of its own. It keeps a live row from having no action at
-        # all: at the depot every unvisited customer is open, elsewhere the depot is.
+        # Valid instances can serve each customer by a trip of its own, so a live row always has an action: at the depot
+        # every unvisited customer is allowed, elsewhere the depot.
         stranded = [j for j in self._customers() if not self.action_mask[j]]
         if stranded:
             raise ValueError(f"customers {stranded} cannot be served even alone: demand over capacity or trip too long")

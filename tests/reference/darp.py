@@ -1,8 +1,8 @@
 """The scalar reference of the dial-a-ride world, rule `classic`: one row, plain Python, written from the rules alone.
 
-Two judges of what is still possible live here. `append` carries the summary of all schedules of the active vehicle
-and fills the state fields; `schedule` solves the difference constraints of the whole route on raw windows by
-Bellman-Ford and knows nothing of that summary. `mask_by_append` and `mask_by_schedule` decide the same mask by each.
+It has two feasibility checks. `append` updates the summary of all schedules of the active vehicle and fills the state
+fields. `schedule` solves the difference constraints of the whole route on raw windows by Bellman-Ford, without that
+summary. `mask_by_append` and `mask_by_schedule` compute the same mask by each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Aboard(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The active vehicle's nodes from the depot on, and the summary of all schedules they still allow."""
+    """The active vehicle's nodes from the depot on, and the summary of all feasible schedules."""
 
     nodes: tuple[int, ...]
     earliest: float
@@ -37,7 +37,7 @@ class Route(NamedTuple):
 
 
 class DARPModel(DARPBaseModel):
-    """Build the vehicles' routes one after the other; nobody may be late, too long aboard or left in a vehicle."""
+    """Build the vehicles' routes sequentially; no rider may be late, ride too long or stay in a vehicle."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class DARPModel(DARPBaseModel):
         self.reset()
 
     def _tighten(self) -> None:
-        """Tightened windows; depot and padding keep their own."""
+        """Tightened windows; depot and padding keep theirs."""
         opens, closes, s, t = self.window_open, self.time_windows, self.service_time, self.t
         self.tight_open, self.tight_close = list(opens), list(closes)
         for p in range(1, self.n_nodes, 2):
@@ -84,13 +84,13 @@ class DARPModel(DARPBaseModel):
             self.tight_close[p] = min(closes[p], self.tight_close[d] - s[p] - t[p][d])
             self.tight_open[d] = max(opens[d], self.tight_open[p] + s[p] + t[p][d])
 
-    # The first judge: the summary.
+    # The first check: the summary.
 
     def _fresh(self) -> Route:
         return Route((0,), self.window_open[0], self.time_windows[0], 0.0)
 
     def append(self, route: Route, v: int) -> Route | None:
-        """The route one node longer, or None where no schedule is left."""
+        """The route extended by a node, or None if no schedule is left."""
         here = route.nodes[-1]
         tau = self.service_time[here] + self.t[here][v]
         earliest = max(self.tight_open[v], route.earliest + tau)
@@ -126,13 +126,13 @@ class DARPModel(DARPBaseModel):
         longer = self.append(route, v)
         return longer is not None and self._completable(longer)
 
-    # The second judge: difference constraints over the whole route, raw windows, no summary.
+    # The second check: difference constraints over the whole route, raw windows, no summary.
 
     def schedule(self, nodes: Sequence[int], slack: float = 0.0) -> list[float] | None:
         """The earliest start times along a route that begins (and, if complete, ends) at the depot, or None.
 
-        Every upper limit may be overrun by `slack`. The times only grow from the openings; constraints that are still
-        moving after as many rounds as there are nodes run in a cycle and have no solution.
+        Every upper limit may be exceeded by `slack`. The times only grow from the openings; if they still change after
+        as many rounds as there are nodes, the constraints are cyclic and have no solution.
         """
         start = [self.window_open[j] for j in nodes]
         back = [
@@ -156,7 +156,7 @@ class DARPModel(DARPBaseModel):
         return None
 
     def _survives_by_schedule(self, nodes: tuple[int, ...], slack: float) -> bool:
-        """Some order of the dropoffs brings everybody home; a beginning without a schedule has no end with one."""
+        """Whether some order of the dropoffs is feasible; a prefix without a schedule has no feasible extension."""
         if self.schedule(nodes, slack) is None:
             return False
         waiting = [j + 1 for j in nodes if is_pickup(j) and j + 1 not in nodes]
@@ -170,7 +170,7 @@ class DARPModel(DARPBaseModel):
         return self._mask_of(self._survives_by_append)
 
     def mask_by_schedule(self, slack: float = TIME_EPS) -> list[bool]:
-        """The mask by Bellman-Ford. Where slack -1e-3 and 1e-3 give one mask, no limit is nearer than that."""
+        """The mask by Bellman-Ford. If slack -1e-3 and 1e-3 give the same mask, no limit is nearer than that."""
         return self._mask_of(lambda route, v: self._survives_by_schedule((*route.nodes, v), slack))
 
     def _live_mask(self) -> list[bool]:
@@ -226,7 +226,7 @@ class DARPModel(DARPBaseModel):
             raise ValueError("no vehicle can take any request")
 
     def _advance(self) -> bool:
-        """The first unfinished vehicle with a legal pickup becomes active; those passed over are finished."""
+        """The first unfinished vehicle with a legal pickup becomes active; skipped ones are finished."""
         fresh = self._fresh()
         for k, seats in enumerate(self.capacity):
             if self.vehicle_finished[k]:
@@ -254,7 +254,7 @@ class DARPModel(DARPBaseModel):
         self.current_node = a
         return leg
 
-    # Fields that the summary holds. A return that ends the episode leaves them as the route left them.
+    # Fields from the summary. A return that ends the episode does not change them.
 
     @property
     def riding(self) -> list[int]:
@@ -287,7 +287,7 @@ class DARPModel(DARPBaseModel):
     def onboard_elapsed(self) -> list[float]:
         return self._slots([one.elapsed for one in self.route.aboard], 0.0)
 
-    # What the features ask of this rule.
+    # Values of this rule for the features.
 
     def _travel_time(self, j: int) -> float:
         return self.t[self.current_node][j]

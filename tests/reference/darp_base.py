@@ -1,7 +1,8 @@
-"""What the scalar references of both dial-a-ride rules share: one row, plain Python, written from the rules alone.
+"""Base class of the scalar references of both dial-a-ride rules: one row, plain Python, written from the rules alone.
 
-Node 0 is the depot, request r is picked up at node 2r+1 and set down at 2r+2. `DARPBaseModel` counts, refuses illegal
-actions, ends, pays and makes the features; `DARPModel` (`classic`) and `DARPDeadlinesModel` (`deadlines`) drive.
+Node 0 is the depot, request r has its pickup at node 2r+1 and its dropoff at 2r+2. `DARPBaseModel` has the counters,
+illegal actions, ends, rewards and features; `DARPModel` (`classic`) and `DARPDeadlinesModel` (`deadlines`) have the
+moves.
 """
 
 from __future__ import annotations
@@ -67,15 +68,15 @@ class DARPBaseModel:
         self.max_steps = 4 * (self.num_nodes - 1 + len(self.capacity)) if max_steps is None else int(max_steps)
 
     def illegal_reason(self, action: int) -> Reason:
-        """NONE where a live row allows the action, else the first reason that applies."""
+        """NONE if a live row allows the action, else the first reason that applies."""
         raise NotImplementedError
 
     def _start(self) -> None:
-        """Put the fields of this rule to their values at reset."""
+        """Set the fields of this rule to their values at reset."""
         raise NotImplementedError
 
     def _drive(self, a: int) -> float:
-        """Take the legal action a; the distance driven."""
+        """Execute the legal action a; returns the driven distance."""
         raise NotImplementedError
 
     def _live_mask(self) -> list[bool]:
@@ -141,7 +142,7 @@ class DARPBaseModel:
         return self._live_mask()
 
     def _serve(self, a: int) -> None:
-        """What happens aboard at customer a, in both rules."""
+        """Pickup or dropoff at customer a, in both rules."""
         self.visited = [seen or j == a for j, seen in enumerate(self.visited)]
         self.current_load += self.demand[a]
         if is_pickup(a):
@@ -155,7 +156,7 @@ class DARPBaseModel:
         self.current_load = 0
         self.picked_up_by_current = [False] * self.num_nodes
 
-    # The features. A rule gives its windows, its clock, and the names below.
+    # The features. A rule defines its windows, its clock, and the methods below.
 
     @property
     def riding(self) -> list[int]:
@@ -163,15 +164,15 @@ class DARPBaseModel:
         raise NotImplementedError
 
     def _travel_time(self, j: int) -> float:
-        """From here to node j."""
+        """From the current node to node j."""
         raise NotImplementedError
 
     def _earliest_start(self, j: int) -> float:
-        """Of service at node j, visited next."""
+        """Of service at node j, if visited next."""
         raise NotImplementedError
 
     def _vehicle_shares(self) -> tuple[float, float]:
-        """Riders aboard of the most that may be, and time on the road of the most that may pass."""
+        """Riders aboard relative to the maximum, and time on the road relative to the maximum."""
         raise NotImplementedError
 
     @property
@@ -208,7 +209,7 @@ class DARPBaseModel:
 
     @property
     def vehicle(self) -> list[float]:
-        """Shares are of true vehicles and true requests; padding is not counted."""
+        """Shares refer to real vehicles and requests, without padding."""
         fleet = [over for over, seats in zip(self.vehicle_finished, self.capacity, strict=True) if seats > 0]
         requests = (self.n_nodes - 1) // 2
         aboard, on_the_road = self._vehicle_shares()

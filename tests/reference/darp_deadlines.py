@@ -1,7 +1,7 @@
 """The scalar reference of the dial-a-ride world, rule `deadlines`: one row, plain Python, written from the rules alone.
 
-Deadlines only, whole hours of travel, a mask that looks one node ahead, and a way out to the depot for those it
-strands. Distances are float32 at every operation; their quotient by the speed is rounded half to even.
+Deadlines only, whole hours of travel, a mask with a lookahead of one node, and a return to the depot for stranded
+vehicles. Distances are float32 at every operation; their quotient by the speed is rounded half to even.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def distance32(p: tuple[float, float], q: tuple[float, float]) -> np.float32:
 
 
 class DARPDeadlinesModel(DARPBaseModel):
-    """A row of the frozen rule; `time_windows` are deadlines in whole hours and the reward comes at the end."""
+    """A row of the rule `deadlines`; `time_windows` are deadlines in whole hours, and only the last step has a
+    reward."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class DARPDeadlinesModel(DARPBaseModel):
             self._activate(waiting[0])
             self.current_time = 0
 
-    # What the features ask of this rule.
+    # Values of this rule for the features.
 
     @property
     def riding(self) -> list[int]:

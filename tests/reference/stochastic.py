@@ -1,7 +1,8 @@
 """The scalar references of SCWCVRP and SDWCVRP: one row, plain Python, written from the rules alone.
 
-The truck plans on `expected_waste` and meets `real_waste`; a bin that does not fit is a failure with one of two
-recourses. SDWCVRP plays such days in a row: bins fill up overnight, and what is full in the morning is charged.
+The truck plans on `expected_waste` and finds `real_waste`; a bin that does not fit is a failure with one of two
+recourses. SDWCVRP plays several days in sequence: bins fill overnight, and bins that are full in the morning are
+charged.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ MUST_GO_RULES = ("none", "level", "lookahead", "service_level")
 
 
 def with_entry(values: list, a: int, value: Any) -> list:
-    """The list with entry a replaced, as a new list: snapshots of a model keep theirs."""
+    """A new list with entry a replaced, so that snapshots of a model keep theirs."""
     return [*values[:a], value, *values[a + 1 :]]
 
 
 class SCWCVRPModel(CollectModel):
-    """Levels seen on arrival. `expected0` is what the mask starts from, `real_waste` what the truck finds.
+    """Levels are revealed on arrival. `expected0` is the initial expectation of the mask, `real_waste` the real level.
 
-    `return`: a bin that does not fit stays, the truck drives home empty-handed of it. `round_trip`: the truck fills
-    up, empties at the depot, comes back for the rest and stays there.
+    `return`: a bin that does not fit is not emptied, and the truck drives home. `round_trip`: the truck fills up,
+    empties at the depot, and returns to the bin for the rest.
     """
 
     def __init__(
@@ -99,10 +100,10 @@ class SCWCVRPModel(CollectModel):
 
 
 class SDWCVRPModel(SCWCVRPModel):
-    """T = len(daily_fill) days of SCWCVRP. `tour` holds one list of actions a day.
+    """T = len(daily_fill) days of SCWCVRP. `tour` has one list of actions for each day.
 
-    `must_go` names the rule that is evaluated each morning on `expected_waste`; the state field of that name is its
-    outcome. `fill_mean` and `fill_std` serve the rules, `sensor_noise` (T rows) blurs what the morning shows.
+    The argument `must_go` is the rule evaluated each morning on `expected_waste`; the state field `must_go` is its
+    result. The rules use `fill_mean` and `fill_std`; `sensor_noise` (T rows) is the noise of the morning's readings.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class SDWCVRPModel(SCWCVRPModel):
             self.tour = tours if self.illegal else with_entry(tours, today, [*tours[today], action])
 
     def _wake(self) -> None:
-        """Morning: read the sensors, then decide who must be served today."""
+        """Morning: read the sensors, then determine the mandatory customers of the day."""
         self.expected_waste = self.real_waste
         if self.sensor_noise is not None:
             pairs = zip(self.real_waste, self.sensor_noise[self.day], strict=True)
@@ -186,7 +187,7 @@ class SDWCVRPModel(SCWCVRPModel):
         self.expected_waste = with_entry(self.expected_waste, a, 0.0)
 
     def _end(self) -> None:
-        """The end of a day instead of the end."""
+        """The end of a day instead of the end of the episode."""
         self._skipped += super().skipped
         self._missed_must_go += super().missed_must_go
         self._pass_the_night()

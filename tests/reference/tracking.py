@@ -1,7 +1,7 @@
 """The scalar reference of the tracking world: one agent step of one row, plain Python, float64, from the rules alone.
 
-Here are the flight of the drone, the wind, the ends and the counters; `tracking_traffic` has the vehicles and
-`tracking_sight` the view and the rewards. Nothing is shared with the compiled world, which it judges.
+This module has the drone's flight, the wind, the ends and the counters; `tracking_traffic` has the vehicles,
+`tracking_sight` the view and the rewards. It shares no code with the compiled world that it checks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def filter_coefficients(cutoff_hz: float, design: str = "bilinear") -> tuple[flo
 
 
 def filtered(state: Row, config: Any) -> np.ndarray:
-    """The four commands after the filter; its memory in `state` moves on."""
+    """The four filtered commands; updates the filter's memory in `state`."""
     out = np.zeros(4)
     for axis in range(4):
         u, (u1, u2, y1, y2) = float(state["cmd"][axis]), state["filt"][axis]
@@ -62,7 +62,7 @@ def filtered(state: Row, config: Any) -> np.ndarray:
 
 
 def blow(state: Row, config: Any, draws: Draws) -> None:
-    """The gust velocity goes back to its mean and is shaken."""
+    """The gust velocity reverts to its mean with random noise."""
     for axis in range(2):
         shake = 0.0
         if config.wind_sigma > 0:
@@ -71,7 +71,7 @@ def blow(state: Row, config: Any, draws: Draws) -> None:
 
 
 def fly(state: Row, config: Any, draws: Draws) -> None:
-    """One sim step of the drone: filter, wind, place, then yaw."""
+    """One sim step of the drone: filter, wind, position, then yaw."""
     *v, wz = filtered(state, config)
     blow(state, config, draws)
     own = sight.level_axes(state["yaw"]) @ v
@@ -114,18 +114,18 @@ def physical_ends(state: Row, config: Any) -> set[int]:
 
 
 def allowed(codes: set[int], state: Row, config: Any) -> set[int]:
-    """Without those that do not count yet."""
+    """The codes without those that do not count yet."""
     early = state["sim_step"] < config.init_no_done
     return {code for code in codes if not (early and code in SUPPRESSED_EARLY)}
 
 
 def max_agent_steps(config: Any) -> int:
-    """The agent steps of `max_sim_steps`, whatever other limit the contract sets."""
+    """The agent steps of `max_sim_steps`, independent of `max_steps`."""
     return int(-(-config.max_sim_steps // (500 // config.control_hz)))
 
 
 def is_visible(town: Row, state: Row, config: Any) -> bool:
-    """Target centre in the full picture, nothing static before it."""
+    """Target centre in the full picture, without a static box in front of it."""
     pos, target = np.array(state["pos"], float), sight.target_centre(state)
     shown = sight.in_picture(target, pos, state["yaw"], state["pitch"], config)
     return shown and sight.sight_is_free(town, pos, target)
@@ -137,7 +137,7 @@ def copied(state: Row) -> Row:
 
 
 def reset_views(town: Row, state: Row, config: Any) -> Row:
-    """What can be read off a start state: RewardParams, gauge, visible, and the rewards of the view."""
+    """Views of an initial state: RewardParams, gauge, visible, and the rewards of the view."""
     state = copied(state)
     visible, params = is_visible(town, state, config), sight.reward_params(state, config)
     x, r_c, r_d = sight.view_rewards(params, visible, config)
@@ -145,7 +145,7 @@ def reset_views(town: Row, state: Row, config: Any) -> Row:
 
 
 def step(town: Row, state: Row, config: Any, draws: Draws, action: Any) -> Row:
-    """State and views after one agent step; the inputs stay as they are."""
+    """State and views after one agent step; the inputs are unchanged."""
     new = copied(state)
     new["cmd"] = command(config, action)
     played = 0
@@ -159,11 +159,11 @@ def step(town: Row, state: Row, config: Any, draws: Draws, action: Any) -> Row:
         if allowed(physical_ends(new, config), new, config):
             break
     new["agent_step"] += 1
-    return new | judge(town, new, config, played)
+    return new | outcome(town, new, config, played)
 
 
-def judge(town: Row, new: Row, config: Any, played: int) -> Row:
-    """Rewards, counters and ends after `played` sim steps; counters are written into `new`, views returned."""
+def outcome(town: Row, new: Row, config: Any, played: int) -> Row:
+    """Rewards, counters and ends after `played` sim steps; writes counters into `new`, returns views."""
     views = reset_views(town, new, config)
     params, r_c, r_d = views["reward_params"], views["r_c"], views["r_d"]
     if new["agent_step"] == 1:

@@ -1,7 +1,6 @@
-"""The camera of the tracking world, ray by ray: what a pixel sees, how far it is and which colour it has.
+"""The camera of the tracking world, ray by ray: object, depth and colour of each pixel.
 
-Double arithmetic and slab tests of whole boxes; no polygon is clipped or projected and nothing is shared with the
-renderer, so whatever the two agree on was reached in two ways.
+Double arithmetic and slab tests of whole boxes. It clips and projects no polygon and shares no code with the renderer.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Camera:
-    """Where the camera is, how it looks, and the numbers of the config that a picture depends on."""
+    """Position and orientation of the camera, and the numbers of the config that a picture depends on."""
 
     pos: tuple[float, float, float]
     yaw: float
     pitch: float  # downwards
-    roll: float = 0.0  # about the optical axis, its left side goes up
+    roll: float = 0.0  # about the optical axis; positive raises the left side
     size: int = 84
     hfov: float = 0.785398
     camera_px: tuple[int, int] = (320, 240)
@@ -57,8 +56,8 @@ class Camera:
     half_extent: float = 120.0
     ground_cell: float = 0.5
     details: bool = True
-    palette_blended: bool = False  # whether `palette` already has the white of snow in it
-    lamp_dimmed: bool = True  # whether the light of a lamp is its gain times the ambient share, or the gain alone
+    palette_blended: bool = False  # whether `palette` already includes snow
+    lamp_dimmed: bool = True  # whether a lamp's light is its gain times the ambient share, or the gain alone
 
     def axes(self) -> np.ndarray:
         """Forward, right and up of the picture as rows: Rz(yaw) Ry(pitch) Rx(roll) of forward, left, up."""
@@ -80,9 +79,9 @@ class Frame(NamedTuple):
 
     ids: np.ndarray  # -1 sky, -2 ground, else 8 * box + face
     depth: np.ndarray  # along the optical axis; inf for the sky
-    colour: np.ndarray  # (S, S, 3) float, fog applied, neither rounded nor noisy
+    colour: np.ndarray  # (S, S, 3) float, with fog, before noise and rounding
     image: np.ndarray  # (3, S, S) uint8 of it
-    edge: np.ndarray  # one of the eight neighbours shows another face, ground cell, window or set of car polygons
+    edge: np.ndarray  # a neighbour pixel (of eight) has another face, ground cell, window or set of car polygons
     cell: np.ndarray  # number of the ground cell, row * G + column; -1 outside of the map and off the ground
     window: np.ndarray  # 0 none, 1 dark, 2 lit
     cars: np.ndarray  # bit v: the ground point lies in the polygon of vehicle v
@@ -124,7 +123,7 @@ def rays(camera: Camera, margin: int = 0) -> np.ndarray:
 
 
 def all_boxes(town: Row, state: Row) -> Boxes:
-    """Every box of a row: static ones, then body and cabin of every vehicle that is there."""
+    """Every box of a row: static ones, then body and cabin of every active vehicle."""
     n, slots = int(town["n_box"]), len(town["box_pos"])
     found = []
     for k in range(n):
@@ -165,7 +164,7 @@ def turned_back(yaw: Any, vector: np.ndarray) -> np.ndarray:
 
 
 def out_of_view(camera: Camera, boxes: Boxes, margin: float) -> np.ndarray:
-    """Boxes whose eight corners all lie beyond one side of the view or before the near plane: no ray can meet them."""
+    """Boxes that no ray can hit: all eight corners lie beyond one side of the view or in front of the near plane."""
     signs = np.array([(x, y, z) for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)], dtype=float)
     corners = boxes.centre[:, None] + turned_back(-boxes.yaw[:, None], signs * boxes.half[:, None])
     z, x, y = np.moveaxis((corners - np.array(camera.pos)) @ camera.axes().T, -1, 0)
@@ -182,17 +181,17 @@ def first_hits(camera: Camera, boxes: Boxes, direction: np.ndarray) -> tuple[np.
         depth = np.where((down < 0) & (origin[2] > 0), -origin[2] / down, np.inf)
     which = np.where(depth < np.inf, GROUND, SKY)
     face = np.zeros(depth.shape, dtype=int)
-    margin = 1 + 4 / camera.size  # the view is culled a little wider than the rays, which have a margin of one pixel
+    margin = 1 + 4 / camera.size  # the culling view is slightly wider than the rays, which have a margin of one pixel
     for k in np.flatnonzero(~out_of_view(camera, boxes, margin)):
         start = turned_back(boxes.yaw[k], origin - boxes.centre[k])
         way = turned_back(boxes.yaw[k], direction)
-        way = np.where(way == 0.0, 1e-300, way)  # a ray along a slab is in it or out of it for ever
+        way = np.where(way == 0.0, 1e-300, way)  # a ray parallel to a slab is always inside or always outside
         with np.errstate(over="ignore"):
             middle, width = -start / way, boxes.half[k] / np.abs(way)
         entries = middle - width
         enter, leave = entries.max(axis=-1), (middle + width).min(axis=-1)
-        # The slab that is entered last is the front face. A ray enters a box once, so a front face before the near
-        # plane, or behind the camera, leaves nothing of the box to see.
+        # The slab entered last is the front face. A ray enters a box once, so a box with its front face before the near
+        # plane, or behind the camera, is not visible.
         hit = (enter <= leave) & (enter >= camera.near) & (enter < depth)
         axis = entries.argmax(axis=-1)
         outward = np.take_along_axis(way, axis[..., None], axis=-1)[..., 0] > 0
@@ -203,7 +202,7 @@ def first_hits(camera: Camera, boxes: Boxes, direction: np.ndarray) -> tuple[np.
 
 
 def in_car_shadow(kind: int, pose: Any, sun: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Whether ground points lie in the sweep of a vehicle's rectangle along its shadow: a slab test in the plane."""
+    """Whether ground points lie in a vehicle's rectangle swept along its shadow: a slab test in the plane."""
     length, width, body, cabin, _ = KINDS[kind]
     height = CHASSIS + body + cabin
     c, s = math.cos(pose[2]), math.sin(pose[2])
@@ -227,7 +226,7 @@ def in_headlights(kind: int, pose: Any, x: np.ndarray, y: np.ndarray) -> np.ndar
 
 
 def window_grid(a: np.ndarray, h: np.ndarray, top: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Is there a window at place a along the wall and height h, and its column and storey."""
+    """Whether there is a window at position a along the wall and height h, and its column and storey."""
     across, storeys = a / 2.6 + 64, h / 3
     column, storey = np.floor(across), np.floor(storeys)
     u, v = across - column, storeys - storey
@@ -236,7 +235,7 @@ def window_grid(a: np.ndarray, h: np.ndarray, top: np.ndarray) -> tuple[np.ndarr
 
 
 def window_lit(column: np.ndarray, storey: np.ndarray, box: np.ndarray, face: np.ndarray) -> np.ndarray:
-    """Whether somebody is at home."""
+    """Whether the window is lit."""
     mixed = column * 73856093 ^ storey * 19349663 ^ (box * 83492791 + face * 2654435)
     return (mixed >> 7) & 7 < 2
 
@@ -259,7 +258,7 @@ class _Light(NamedTuple):
         return self.gain * (self.ambient + (1 - self.ambient) * np.maximum(0.0, cosine))
 
     def lamp(self, camera: Camera) -> float:
-        """Under a lamp: another gain, and no sun term."""
+        """Light under a lamp: another gain, and no sun term."""
         return LAMP_GAIN * (self.ambient if camera.lamp_dimmed else 1.0)
 
 
@@ -314,11 +313,11 @@ def _box_colour(
     light = _light(state)
     albedo = boxes.rgb[which, face]
     vehicle = boxes.vehicle[which]
-    if light.snow:  # it lies on what stands still
+    if light.snow:  # it lies on static boxes only
         albedo = snowed(albedo, np.where((face == 4) & (vehicle < 0), 0.6, 0.0)[:, None])
     level = light.level(turned_back(-boxes.yaw[which], NORMALS[face]) @ light.sun)
     if light.night:
-        lit_car = np.zeros(len(state["veh_pose"]) + 1, dtype=bool)  # the last entry is what static boxes read
+        lit_car = np.zeros(len(state["veh_pose"]) + 1, dtype=bool)  # the last entry is read for static boxes
         for v in range(int(state["n_veh"])):
             x, y = np.array(state["veh_pose"][v][:2], dtype=float)[:, None]
             lit_car[v] = _cells(town, camera, x, y)[1][0] & 128
@@ -411,7 +410,7 @@ def flakes(size: int, density: float, agent_step: int, key: tuple[int, int, int]
 
 
 def noise(size: int, sigma: float, agent_step: int, key: tuple[int, int, int], purpose: int) -> np.ndarray:
-    """What a pixel gets on top of all its channels; purpose is the number of `frame`."""
+    """The noise added to all channels of a pixel; purpose is the number of `frame`."""
     stream, blocks = rng.stream(*key, purpose), -(-size // 16)
     quantiles = np.array([rng.normal_quantile((k + 0.5) / 256) for k in range(256)])
     found = np.zeros((size, 16 * blocks))

@@ -1,7 +1,7 @@
-"""The scalar reference of what the tracking drone sees and is paid for: gauge, RewardParams, visible, rewards.
+"""The scalar reference of the tracking drone's view and rewards: gauge, RewardParams, visible, rewards.
 
 One row, plain Python, float64, written from the rules alone. The gauge follows a ray from the window's centre through
-the target to the window's edge, which is not how the compiled world finds it.
+the target to the window's edge; the compiled world computes it by another method.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def matrix4(axes: np.ndarray, origin: Sequence[float]) -> np.ndarray:
 
 
 def on_ground(origin: np.ndarray, ray: np.ndarray) -> np.ndarray:
-    """Where a ray meets the plane z = 0."""
+    """The intersection of a ray with the plane z = 0."""
     if ray[2] >= 0:
         raise ValueError(f"the ray {ray} does not go down")
     return origin + origin[2] / -ray[2] * ray
 
 
 def window(pos: Sequence[float], yaw: float, pitch: float, config: Any, scale: float) -> tuple[np.ndarray, np.ndarray]:
-    """Centre and corners, one after another, of the scaled picture on the ground."""
+    """Centre and corners of the scaled picture on the ground."""
     origin, axes = np.array(pos, float), camera_axes(yaw, pitch)
     across, upward = (scale * t for t in half_tangents(config))
     corners = [
@@ -67,12 +67,12 @@ def window(pos: Sequence[float], yaw: float, pitch: float, config: Any, scale: f
 
 
 def gauge(target: Sequence[float], centre: np.ndarray, corners: np.ndarray) -> float:
-    """How far out the target is: 0 at the centre, 1 on the edge, growing linearly along each ray."""
+    """Distance of the target from the centre: 0 at the centre, 1 on the edge, linear along each ray."""
     cx, cy = centre.tolist()
     rx, ry, scale = float(target[0]) - cx, float(target[1]) - cy, 0.0
     sides = corners.tolist()
     for (px, py), (qx, qy) in zip(sides, sides[1:] + sides[:1]):
-        # centre + t ray = p + share (q - p), by Cramer's rule; a ray along a side meets another one
+        # centre + t ray = p + share (q - p), by Cramer's rule; a ray parallel to a side hits another one
         sx, sy, wx, wy = qx - px, qy - py, px - cx, py - cy
         both = rx * sy - ry * sx
         if abs(both) <= 1e-14 * math.hypot(rx, ry) * math.hypot(sx, sy):
@@ -95,7 +95,7 @@ def in_box(town: Row, k: int, point: np.ndarray) -> np.ndarray:
 
 
 def sight_is_free(town: Row, start: np.ndarray, end: np.ndarray) -> bool:
-    """No static box has a point of the line between the two."""
+    """No static box intersects the line between the two points."""
     for k in range(town["n_box"]):
         a, b, half = in_box(town, k, start), in_box(town, k, end), town["box_half"][k]
         first, last = 0.0, 1.0
@@ -232,7 +232,7 @@ def reference_distance(params: np.ndarray, config: Any) -> float:
 
 
 def view_rewards(params: np.ndarray, visible: bool, config: Any) -> tuple[float, float, float]:
-    """Gauge, r_c and r_d: rewards of the view, whatever is paid."""
+    """Gauge, r_c and r_d: rewards of the view, for every reward type."""
     yaw = math.atan2(params[11], params[7])
     centre, corners = window(params[45:48], yaw, params[4], config, config.view_range)
     x = gauge(params[42:44], centre, corners)
@@ -243,7 +243,7 @@ def view_rewards(params: np.ndarray, visible: bool, config: Any) -> tuple[float,
 
 
 def pay(params: np.ndarray, d: float, cmd: Sequence[float], visible: bool, config: Any) -> float:
-    """The reward of an agent step, scaled, without the end reward."""
+    """The scaled reward of an agent step, without the end reward."""
     return config.reward_scale * unscaled_pay(params, d, cmd, visible, config)
 
 

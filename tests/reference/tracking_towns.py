@@ -1,6 +1,6 @@
-"""The judge of towns of the tracking world: which rule does a town break?
+"""The checker of towns of the tracking world.
 
-`faults` holds for any town, `law_faults` for those that the generator drew for a scene. Both answer in sentences and
+`faults` applies to any town, `law_faults` to towns that the generator drew for a scene. Both return messages and
 recompute everything from nodes and boxes alone: distances, successors, zones, materials under sampled cells, shadows by
 rays towards the sun.
 """
@@ -34,25 +34,25 @@ MATERIALS = (
 ROADS = ({ASPHALT}, {ASPHALT}, {ASPHALT}, {ASPHALT, DIRT}, {DIRT}, {DIRT})
 KERBED, LAMPED = (CITYSTREET, DOWNTOWN), (CITYSTREET, DOWNTOWN, VILLAGE)
 
-EXACT = 1e-9  # of what is copied or follows from one formula
-BORDER = 1e-6  # metres: a cell centre as near to a shape's border may belong to it or not
+EXACT = 1e-9  # for copied values and values of one formula
+BORDER = 1e-6  # metres: a cell centre nearer to a shape's border may belong to it or not
 BENT, DASH = 0.6, 0.25  # rad; half the width of a centre dash
 
 Town = Mapping[str, Any]
 
 
 def faults(town: Town, config: Any, n_veh: int | None = None, samples: int = 2000, seed: int = 0) -> list[str]:
-    """A sentence for every broken rule; the ground is looked at in about `samples` cells of each sort.
+    """A message for every broken rule; about `samples` ground cells of each kind are checked.
 
-    `config` has the attributes half_extent, ground_cell, max_vehicles and curriculum. `n_veh` is the number of
-    vehicles of the row, by default what the scene's law says.
+    `config` has the attributes half_extent, ground_cell, max_vehicles and curriculum. `n_veh` is the number of vehicles
+    of the row, by default that of the scene's law.
     """
     found = _count_faults(town, config)
     if found:
-        return found  # indices may point nowhere
+        return found  # indices may be out of bounds
     found = _box_faults(town, config, n_veh) + _graph_faults(town, config)
     if found:
-        return found  # what follows stands on the graph
+        return found  # the following checks require the graph
     draw = np.random.default_rng(seed)
     return (
         _clearance_faults(town)
@@ -135,7 +135,7 @@ def road_ends(town: Town) -> tuple[np.ndarray, np.ndarray]:
 
 
 def leaving(town: Town) -> list[list[int]]:
-    """The edges that leave every node."""
+    """The outgoing edges of every node."""
     found: list[list[int]] = [[] for _ in range(int(town["n_node"]))]
     for e in range(int(town["n_edge"])):
         found[int(town["edge"][e, 0])].append(e)
@@ -251,9 +251,9 @@ def point_to_roads(point: np.ndarray, first: np.ndarray, last: np.ndarray) -> tu
 
 
 def footprint_distance(town: Town, k: int, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Distance of the footprint of box k to segments; 0 where they meet."""
+    """Distance of the footprint of box k to segments; 0 if they intersect."""
     c, s = math.cos(float(town["box_yaw"][k])), math.sin(float(town["box_yaw"][k]))
-    turn = np.array([[c, -s], [s, c]])  # a row vector times it is in the box's axes
+    turn = np.array([[c, -s], [s, c]])  # multiplying a row vector by it gives box axes
     centre, half = np.asarray(town["box_pos"][k][:2], dtype=float), np.asarray(town["box_half"][k][:2], dtype=float)
     p, q = (first - centre) @ turn, (last - centre) @ turn
     way = np.where(q - p == 0.0, 1e-300, q - p)
@@ -261,8 +261,8 @@ def footprint_distance(town: Town, k: int, first: np.ndarray, last: np.ndarray) 
     meets = np.maximum((middle - width).max(axis=1), 0) <= np.minimum((middle + width).min(axis=1), 1)
     ends = [np.hypot(*np.maximum(np.abs(x) - half, 0.0).T) for x in (p, q)]
     corners = np.array([(-1, -1), (-1, 1), (1, -1), (1, 1)]) * half
-    beside = point_to_roads(corners, p, q)[0].min(axis=0)
-    return np.where(meets, 0.0, np.minimum(beside, np.minimum(*ends)))
+    from_corners = point_to_roads(corners, p, q)[0].min(axis=0)
+    return np.where(meets, 0.0, np.minimum(from_corners, np.minimum(*ends)))
 
 
 def is_tree(town: Town, k: int) -> bool:
@@ -299,7 +299,7 @@ def cells_at(town: Town, config: Any, point: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _report(found: list[str], wrong: np.ndarray, point: np.ndarray, code: np.ndarray, sentence: str) -> None:
-    """One sentence for all sampled cells that break a rule, with the first of them."""
+    """One message for all sampled cells that break a rule, with the first of them."""
     if wrong.any():
         k = int(np.flatnonzero(wrong)[0])
         where = f"({point[k, 0]:.3f}, {point[k, 1]:.3f})"
@@ -311,7 +311,7 @@ def _ground_faults(town: Town, config: Any, samples: int, draw: np.random.Genera
     scene, half = int(town["scene_id"]), float(town["road_half"])
     ground, side = np.asarray(town["ground"]), len(town["ground"])
     first, last = road_ends(town)
-    # Anywhere; within a few metres of a road; on the middle of a road, where the dashes are.
+    # Anywhere; within a few metres of a road; in the middle of a road, where the dashes are.
     anywhere = cell_centres(config, *draw.integers(0, side, (2, samples)))
     picked = draw.integers(0, len(first), 2 * samples)
     on = first[picked] + draw.random((2 * samples, 1)) * (last - first)[picked]
@@ -332,8 +332,8 @@ def _ground_faults(town: Town, config: Any, samples: int, draw: np.random.Genera
     _report(found, on_road & ~np.isin(material, list(paved)), point, code, "a road is not paved")
     _report(found, off_road & np.isin(material, [ASPHALT, MARKING, DIRT]), point, code, "paved off the roads")
     if scene in KERBED:
-        beside = (along > BORDER) & (along < length - BORDER) & (aside < half + 2 - BORDER)
-        _report(found, off_road & beside.any(axis=1) & (material != KERB), point, code, "no kerb beside a road")
+        next_to_road = (along > BORDER) & (along < length - BORDER) & (aside < half + 2 - BORDER)
+        _report(found, off_road & next_to_road.any(axis=1) & (material != KERB), point, code, "no kerb next to a road")
         _report(found, (nearest > half + 2 + BORDER) & (material == KERB), point, code, "a kerb far from roads")
 
     dash = (aside <= DASH + BORDER) & (along >= -BORDER) & (along <= length + BORDER)
@@ -356,7 +356,7 @@ def _ground_faults(town: Town, config: Any, samples: int, draw: np.random.Genera
 
 
 def ring_ellipse(town: Town) -> tuple[float, float] | None:
-    """Semi-axes of the ellipse through the nodes of a lake's ring road; None if they lie on none."""
+    """Semi-axes of the ellipse through the nodes of a lake's ring road; None if there is none."""
     node = np.asarray(town["node_xy"], dtype=float)[: int(town["n_node"])]
     ring = node[np.abs(node).max(axis=1) < 80]  # the outer square is at 105
     if len(ring) < 3:
@@ -368,7 +368,7 @@ def ring_ellipse(town: Town) -> tuple[float, float] | None:
 
 
 def water_faults(town: Town, config: Any) -> list[str]:
-    """The lake is the ring road's ellipse less 12 m; 2.5 m of sand lie around it."""
+    """The lake is the ring road's ellipse reduced by 12 m, with 2.5 m of sand around it."""
     axes = ring_ellipse(town)
     if axes is None:
         return ["the nodes of the ring road lie on no ellipse round the centre"]
@@ -386,7 +386,7 @@ def water_faults(town: Town, config: Any) -> list[str]:
     material = code & 15
     _report(found, inside(-BORDER) & (material != WATER), point, code, "no water in the lake's ellipse")
     _report(found, ~inside(BORDER) & (material == WATER), point, code, "water outside of the lake's ellipse")
-    # Whether 2.5 m are measured along the axes or from the shore differs by less than a metre.
+    # Measuring 2.5 m along the axes or from the shore differs by less than a metre.
     shore = ~inside(BORDER) & inside(2.5 - BORDER)
     _report(found, shore & (material != SAND), point, code, "no sand at the shore")
     _report(found, ~inside(3.5) & (material == SAND), point, code, "sand far from the water")
@@ -414,7 +414,7 @@ def _patch_faults(town: Town, config: Any) -> list[str]:
 
 
 def _wet_faults(town: Town, config: Any) -> list[str]:
-    """Boats stand on water, all else off it; a cell at the shore counts as both."""
+    """Boats are on water, all other boxes on land; a cell at the shore counts as both."""
     found = []
     n = int(town["n_box"])
     wet = np.pad((np.asarray(town["ground"]) & 15) == WATER, 1, mode="edge")
@@ -437,7 +437,7 @@ def _wet_faults(town: Town, config: Any) -> list[str]:
 
 
 def in_shadow(town: Town, point: np.ndarray, grow: float = 0.0) -> np.ndarray:
-    """Whether the line from ground points towards the sun meets a static box, its half sizes grown by `grow`."""
+    """Whether the line from ground points towards the sun hits a static box, its half sizes enlarged by `grow`."""
     found = np.zeros(len(point), dtype=bool)
     for k in range(int(town["n_box"])):
         c, s = math.cos(float(town["box_yaw"][k])), math.sin(float(town["box_yaw"][k]))
@@ -445,7 +445,7 @@ def in_shadow(town: Town, point: np.ndarray, grow: float = 0.0) -> np.ndarray:
         start = (np.c_[point, np.zeros(len(point))] - np.asarray(town["box_pos"][k], dtype=float)) @ turn
         way = SUN @ turn
         way = np.where(way == 0.0, 1e-300, way)
-        # The whole line, not only the ray: of a box that reaches below the ground the rule moves that part too.
+        # The whole line, not only the ray: the rule also projects the part of a box below the ground.
         middle, width = -start / way, (np.asarray(town["box_half"][k]) + grow) / np.abs(way)
         found |= (middle - width).max(axis=1) <= (middle + width).min(axis=1)
     return found
@@ -457,7 +457,7 @@ def _shadow_faults(town: Town, config: Any, samples: int, draw: np.random.Genera
     if n == 0:
         return ["there is no box, but a shadow"] if np.any(ground & 64) else []
     point = cell_centres(config, *draw.integers(0, side, (2, samples)))
-    # Around the shadows, where a wrong polygon would show.
+    # Around the shadows, where a wrong polygon would be detected.
     k = draw.integers(0, n, samples)
     pos, half = np.asarray(town["box_pos"], dtype=float)[k], np.asarray(town["box_half"], dtype=float)[k]
     z = pos[:, 2:] + draw.uniform(-1, 1, (samples, 1)) * half[:, 2:]
@@ -471,7 +471,7 @@ def _shadow_faults(town: Town, config: Any, samples: int, draw: np.random.Genera
     return found
 
 
-# kind: most boxes of it; what is not listed does not occur
+# kind: largest number of boxes; other kinds do not occur
 _MOST: tuple[dict[int, int], ...] = (
     {BUILDING: 168, TRUNK: 30, CROWN: 30},
     {BUILDING: 168, TRUNK: 12, CROWN: 12, OVERPASS: 3},
@@ -486,7 +486,7 @@ _GAPS = {CITYSTREET: 4, DOWNTOWN: 5, FARMLAND: 3}  # of a grid, one way
 
 
 def law_faults(town: Town, config: Any) -> list[str]:
-    """What the generator's law for the scene forbids: sizes, numbers and places of boxes and nodes."""
+    """Violations of the generator's law for the scene: sizes, numbers and positions of boxes and nodes."""
     scene, n = int(town["scene_id"]), int(town["n_box"])
     found = []
     if abs(float(town["road_half"]) - ROAD_HALF[scene]) > EXACT:
@@ -507,7 +507,7 @@ def law_faults(town: Town, config: Any) -> list[str]:
 def _straight_faults(town: Town) -> list[str]:
     first, last = road_ends(town)
     aside = point_to_roads(np.zeros((1, 2)), first, last)[2].max()
-    return [f"a straight road passes {aside} m beside the centre"] if aside > BORDER else []
+    return [f"a straight road passes {aside} m off the centre"] if aside > BORDER else []
 
 
 def _between(x: float, low: float, high: float) -> bool:
@@ -570,7 +570,7 @@ def _at_same_place(town: Town, k: int, kind: int) -> list[int]:
 
 
 def _roof_faults(town: Town, k: int) -> list[str]:
-    """A roof is 0.5 m wider than the walls: of the whole width, or of either side."""
+    """A roof is 0.5 m wider than the walls: in total, or on each side."""
     roofs = _at_same_place(town, k, ROOF)
     if len(roofs) != 1:
         return [f"has {len(roofs)} roofs"]
@@ -609,7 +609,8 @@ def _tree_faults(town: Town, k: int) -> list[str]:
         first, last = road_ends(town)
         off = point_to_roads(pos[k : k + 1, :2], first, last)[0].ravel() - ROAD_HALF[scene]
         rule = 1.5 if scene == CITYSTREET else 3.0
-        # One road is its own, to its middle or its side; near a crossing another may be nearer, but not too near.
+        # The distance refers to one road, its middle or its side; near a crossing another road may be nearer, within
+        # limits.
         if not ((rule - BORDER <= off) & (off <= rule + 0.3)).any():
             found.append(f"stands {off.min()} m off the road's edge, not {rule}")
     return found
@@ -636,7 +637,7 @@ def _overpass_faults(town: Town, k: int) -> list[str]:
 
 
 def _apart_faults(town: Town) -> list[str]:
-    """What stands on the ground is 1 m apart, but for the buildings of neighbouring lots."""
+    """Objects on the ground are 1 m apart, except for buildings of neighbouring lots."""
     scene = int(town["scene_id"])
     kind = np.asarray(town["box_kind"])[: int(town["n_box"])]
     standing = np.flatnonzero(~np.isin(kind, OVERHEAD))
@@ -659,7 +660,7 @@ def _apart_faults(town: Town) -> list[str]:
         sides = corner[others].reshape(-1, 2), np.roll(corner[others], -1, axis=1).reshape(-1, 2)
         gap = footprint_distance(town, int(k), *sides).reshape(-1, 4).min(axis=1)
         for o, metres in zip(standing[others], gap):
-            # A box inside of another one meets none of its sides, but is met by it.
+            # A box inside another one intersects none of its sides, so the reverse test is needed.
             if metres < 1 - BORDER and (k < o or metres == 0.0):
                 found.append(f"boxes {k} and {o} (kinds {kind[k]} and {kind[o]}) are {metres:.6f} m apart, not 1 m")
     return found

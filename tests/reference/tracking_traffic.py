@@ -1,7 +1,7 @@
-"""The scalar reference of the traffic of the tracking world: cars on lanes, bends and guarded junctions.
+"""The scalar reference of the traffic of the tracking world: cars on lanes, bends and reserved junctions.
 
-One row, plain Python, float64, written from the rules alone; nothing is shared with the compiled world, which it
-judges. `drive` plays one sim step of all vehicles in a state dict that belongs to the caller.
+One row, plain Python, float64, written from the rules alone; it shares no code with the compiled world that it checks.
+`drive` plays one sim step of all vehicles in a state dict of the caller.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 
 DT = 1 / 500  # seconds of a sim step
 ACCELERATION, BRAKING, TIME_GAP, LEAST_GAP = 3.0, 4.0, 1.2, 2.0  # a, b, T, s0 of the intelligent driver model
-HARDEST = 9.0  # m/s2, no car brakes harder
-HORIZON = 60.0  # metres of gap beyond which nothing is seen
-LINE_GAP = 0.5  # the obstacle of a closed junction stands this far before its stop line
-ASKING = 5.0  # metres added to the braking distance when a junction is asked for
-WAITING = 3.0  # metres of straight before a line, and half a car, below which a car cannot wait on that edge
+HARDEST = 9.0  # m/s2, maximum braking
+HORIZON = 60.0  # largest gap at which a leader is seen, metres
+LINE_GAP = 0.5  # distance of the obstacle of a closed junction before its stop line
+REQUEST_MARGIN = 5.0  # metres added to the braking distance when a junction is requested
+WAITING = 3.0  # shortest straight before a line, with half a car, on which a car can wait; metres
 STRAIGHT_ON = 0.35  # rad
-SHARP = 0.2  # rad; gentler curves do not slow a car down
-PARALLEL = 1e-6  # sine of the angle of two lanes below which they have no intersection
-RUNS_BACK = -0.99  # cosine of a turn from which on the lanes count as parallel: they meet far away
+SHARP = 0.2  # rad; smaller turns do not slow a car down
+PARALLEL = 1e-6  # sine of the angle of two lanes below which they count as parallel
+RUNS_BACK = -0.99  # cosine of a turn above which the lanes count as parallel: they intersect far away
 HALT = (0.5, 2.0)  # seconds
 
 KINDS = ("sedan", "compact", "suv", "van", "bus", "truck", "motorcycle", "pedestrian")
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class Draws(Protocol):
-    """The random numbers of a row, made by the caller."""
+    """The random numbers of a row, from the caller."""
 
     def turn(self, v: int, n: int) -> float: ...
     def halt_gap(self, k: int) -> float: ...
@@ -92,14 +92,14 @@ class Curve:
         return math.hypot(*self.slope(u))
 
     def length(self) -> float:
-        """By Gauss's rule of three points: what cars take it for."""
+        """By Gaussian quadrature with three points, as used by the cars."""
         ends = self.pace((1 - math.sqrt(0.6)) / 2) + self.pace((1 + math.sqrt(0.6)) / 2)
         return (5 * ends + 8 * self.pace(0.5)) / 18
 
 
 def curve_over(town: Row, e: int, to: int, offset: float) -> Curve:
-    """From the end of e's straight part to the start of that of its successor; a straight line where the lanes run
-    back, or meet behind where the curve begins or before where it ends."""
+    """From the end of e's straight part to the start of its successor's. A straight line if the lanes reverse, or
+    intersect before the start or after the end of the curve."""
     p0, p2 = lane_point(town, e, straight_length(town, e), offset), lane_point(town, to, 0.0, offset)
     d, f = town["edge_dir"][e], town["edge_dir"][to]
     sine = d[0] * f[1] - d[1] * f[0]
@@ -113,7 +113,7 @@ def curve_over(town: Row, e: int, to: int, offset: float) -> Curve:
 
 
 def turning_speed(town: Row, e: int, to: int) -> float:
-    """The speed at which the curve from e to its successor is taken."""
+    """The speed in the curve from e to its successor."""
     turn = abs(turn_angle(town, e, to))
     if turn <= SHARP:
         return math.inf
@@ -129,7 +129,7 @@ def successors(town: Row, e: int) -> list[int]:
 
 
 def way_weights(town: Row, e: int) -> list[float]:
-    """The chance of each successor of an edge, in the order of `edge_next`."""
+    """The probability of each successor of an edge, in the order of `edge_next`."""
     ways = successors(town, e)
     open_ways = [to for to in ways if to != e ^ 1] or ways
     ahead = [to for to in open_ways if abs(turn_angle(town, e, to)) < STRAIGHT_ON]
@@ -142,7 +142,7 @@ def way_weights(town: Row, e: int) -> list[float]:
 
 
 def choose_way(town: Row, e: int, u: float) -> int:
-    """The successor that a uniform number means; -1 where the road ends."""
+    """The successor selected by a uniform number; -1 where the road ends."""
     ways, total = successors(town, e), 0.0
     for to, weight in zip(ways, way_weights(town, e)):
         total += weight
@@ -185,11 +185,12 @@ class Piece:
     edge: int
     is_curve: bool
     length: float
-    to: int = -1  # of a curve; -1 = not drawn yet
+    to: int = -1  # of a curve; -1: not drawn yet
 
 
 def path_ahead(town: Row, state: Row, k: int) -> list[Piece]:
-    """Own edge, its curve, the chosen edge, and on through bends; last the unknown curve behind, of no length."""
+    """Own edge, its curve, the chosen edge, and further edges through bends; last the unknown next curve, of length
+    0."""
     e, to, s = int(state["veh_edge"][k]), int(state["veh_to"][k]), float(state["veh_s"][k])
     offset, curve = lane_offset(town, state["veh_kind"][k]), float(state["veh_curve"][k])
     pieces = []
@@ -214,7 +215,8 @@ def path_ahead(town: Row, state: Row, k: int) -> list[Piece]:
 
 
 def leaders(state: Row, path: list[Piece], k: int) -> Iterator[tuple[float, int]]:
-    """Distance between centres along the path, and the car; one that turns off from an edge of the path counts too."""
+    """Distance between centres along the path, and the car; cars that turn off from an edge of the path are
+    included."""
     for piece in path:
         for j in cars(state):
             if j == k or state["veh_edge"][j] != piece.edge or bool(state["veh_turning"][j]) != piece.is_curve:
@@ -225,7 +227,7 @@ def leaders(state: Row, path: list[Piece], k: int) -> Iterator[tuple[float, int]
 
 
 def room_to_line(town: Row, state: Row, path: list[Piece], k: int) -> float:
-    """Metres from the front to the first stop line on the path whose junction the car does not hold."""
+    """Metres from the front to the first stop line on the path whose junction the car has not reserved."""
     if is_pedestrian(state, k):
         return math.inf
     for piece in path:
@@ -236,7 +238,7 @@ def room_to_line(town: Row, state: Row, path: list[Piece], k: int) -> float:
 
 
 def wanted_speed(town: Row, state: Row, path: list[Piece], k: int) -> float:
-    """The own speed, less before (measured from the front) and in the next curve."""
+    """The own speed, reduced before (measured from the front) and in the next curve."""
     speed = float(state["veh_v0"][k])
     for piece in path:
         if piece.is_curve:
@@ -257,7 +259,8 @@ def obstacle(town: Row, state: Row, path: list[Piece], k: int) -> tuple[float, f
 
 
 def acceleration(town: Row, state: Row, path: list[Piece], k: int) -> float:
-    """By the wanted speed and what is ahead; who wants none brakes, harder where what is ahead asks for it."""
+    """By the wanted speed and the obstacle ahead; a car with wanted speed 0 brakes, harder if the obstacle requires
+    it."""
     v, v0 = float(state["veh_v"][k]), wanted_speed(town, state, path, k)
     gap, dv = (math.inf, v) if is_pedestrian(state, k) else obstacle(town, state, path, k)
     if v0 < 0.1 or (k == 0 and state["halt_left"] > 0):
@@ -284,7 +287,7 @@ def travelled(town: Row, state: Row, k: int) -> float:
 
 
 def has_room(town: Row, state: Row, k: int, e: int) -> bool:
-    """Nobody stands within the car's length + s0 of the start of an edge's straight part, bends behind it included."""
+    """No car stands within the car's length + s0 of the start of an edge's straight part, following bends included."""
     start, needed = 0.0, 2 * half_length(state, k) + LEAST_GAP
     while True:
         rears = [
@@ -300,13 +303,13 @@ def has_room(town: Row, state: Row, k: int, e: int) -> bool:
 
 
 def has_room_behind(town: Row, state: Row, k: int, e: int) -> bool:
-    """The same of every way on: the car does not know yet which it takes."""
+    """The same for every successor, as the car's next edge is not drawn yet."""
     return all(has_room(town, state, k, way) for way in successors(town, e))
 
 
 def gets_out(town: Row, state: Row, k: int, e: int) -> bool:
-    """Whether the car can leave a junction by edge e; where its rear would stay inside while it waits at the other end
-    of e, it takes the junction there too (the rules alone would leave two cars waiting for each other for ever)."""
+    """Whether the car can leave a junction by edge e. If its rear would stay inside while it waits at the other end of
+    e, it also reserves the junction there. (The rules alone would allow a deadlock of two cars.)"""
     if not has_room(town, state, k, e):
         return False
     node = town["edge"][e][1]
@@ -317,15 +320,15 @@ def gets_out(town: Row, state: Row, k: int, e: int) -> bool:
     return True
 
 
-def ask(town: Row, state: Row, k: int) -> None:
-    """The first car before a line asks for its junction: on the edge that leads to it, or on the edge before where the
+def request_junction(town: Row, state: Row, k: int) -> None:
+    """The first car before a line requests its junction: on the edge that leads to it, or on the previous edge if the
     last one is too short to wait on (its middle never gets there while its front may not cross the line)."""
     e, half = int(state["veh_edge"][k]), half_length(state, k)
     node, line = town["edge"][e][1], straight_length(town, e) - travelled(town, state, k) - half
     if ahead_on(town, state, e, k):
         return
     if town["guarded"][node] and not state["veh_turning"][k] and state["node_owner"][node] != k:
-        near = line <= state["veh_v"][k] ** 2 / (2 * BRAKING) + ASKING
+        near = line <= state["veh_v"][k] ** 2 / (2 * BRAKING) + REQUEST_MARGIN
         if state["node_owner"][node] != -1 or not near or not gets_out(town, state, k, int(state["veh_to"][k])):
             return
         state["node_owner"][node] = k
@@ -336,12 +339,12 @@ def ask(town: Row, state: Row, k: int) -> None:
     node, line = town["edge"][e][1], line + straight_length(town, e)
     short = straight_length(town, e) < half + WAITING
     if town["guarded"][node] and state["node_owner"][node] == -1 and not ahead_on(town, state, e, k):
-        if short and line <= ASKING and has_room_behind(town, state, k, e):
+        if short and line <= REQUEST_MARGIN and has_room_behind(town, state, k, e):
             state["node_owner"][node] = k
 
 
 def free_nodes(town: Row, state: Row) -> None:
-    """A junction is free again when the rear of its holder has left the zone, or the holder the map."""
+    """A junction is released when the rear of its holder has left the zone, or the holder has left the map."""
     for node in range(town["n_node"]):
         k = int(state["node_owner"][node])
         if k < 0:
@@ -359,7 +362,7 @@ def free_nodes(town: Row, state: Row) -> None:
 
 
 def begin_halt(state: Row, config: Any, draws: Draws) -> None:
-    """The target's halts are a Poisson process of the time that it drives: the next is drawn from the end of one."""
+    """The target's halts are a Poisson process in driving time: the next one is drawn at the end of a halt."""
     now = state["sim_step"] * DT
     if config.halt_rate > 0 and state["halt_left"] <= 0 and now >= state["next_halt"]:
         state["halt_left"] = HALT[0] + (HALT[1] - HALT[0]) * draws.halt_length(state["halts"])
@@ -368,7 +371,7 @@ def begin_halt(state: Row, config: Any, draws: Draws) -> None:
 
 
 def enter(town: Row, state: Row, draws: Draws, k: int, e: int) -> None:
-    """A vehicle is now on this edge and draws where it will go from there."""
+    """The vehicle enters this edge and draws its successor."""
     state["veh_edge"][k], state["veh_turning"][k] = e, False
     if town["edge_ways"][e] == 0:
         state["veh_to"][k], state["veh_curve"][k] = -1, 0.0
@@ -380,7 +383,7 @@ def enter(town: Row, state: Row, draws: Draws, k: int, e: int) -> None:
 
 
 def move(town: Row, state: Row, draws: Draws, k: int, distance: float) -> None:
-    """Along the straight part or the curve; what is left at an end goes into the next part."""
+    """Along the straight part or the curve; the rest of the distance continues in the next part."""
     e, to = int(state["veh_edge"][k]), int(state["veh_to"][k])
     offset = lane_offset(town, state["veh_kind"][k])
     if not state["veh_turning"][k]:
@@ -415,7 +418,7 @@ def drive(town: Row, state: Row, config: Any, draws: Draws) -> None:
     """One sim step of all vehicles, written into `state`."""
     begin_halt(state, config, draws)
     for k in cars(state):
-        ask(town, state, k)
+        request_junction(town, state, k)
     driving = [k for k in range(state["n_veh"]) if state["veh_on"][k]]
     paths = {k: path_ahead(town, state, k) for k in driving}
     accelerations = {k: acceleration(town, state, paths[k], k) for k in driving}

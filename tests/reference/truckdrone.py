@@ -1,6 +1,6 @@
 """The scalar reference of the truck-and-drones world: one row, plain Python, float64, written from the rules alone.
 
-The rule set `sound` is here: its stages, its mask and its payment, each sum in the order in which the rules have it.
+This module has the rule set `sound`: its stages, its mask and its reward, each sum in the order of the rules.
 `truckdrone_published` has the rule set `published`; `truck_drone` builds the row of a preset.
 """
 
@@ -32,7 +32,7 @@ from .truckdrone_state import TruckDroneModel
 
 
 class SoundTruckDrone(TruckDroneModel):
-    """`rules="sound"`: the mask alone decides what is executed."""
+    """`rules="sound"`: only actions allowed by the mask are executed."""
 
     def _start_node(self) -> int:
         return 0 if self.depot_node else -1
@@ -156,7 +156,7 @@ class SoundTruckDrone(TruckDroneModel):
         return settled and self._end_holds()
 
     def chase(self, gap: float) -> float:
-        """K: the RETURN steps a drone needs at most to come home to a truck that flees."""
+        """K: the maximum number of RETURN steps that a drone needs to reach a fleeing truck."""
         a, u = self.drone_speed * self.dt, self.truck_speed * self.dt
         ahead = gap - u - self.recovery_threshold
         if a <= u:
@@ -190,11 +190,11 @@ class SoundTruckDrone(TruckDroneModel):
             status == ONBOARD and battery - self.hover_rate * self.dt >= enough
             for status, battery in zip(self.status, self.battery, strict=True)
         ]
-        recover = [self.status[d] in (FLYING, RETURNING) and self._beside(d) for d in range(self.D)]
+        recover = [self.status[d] in (FLYING, RETURNING) and self._in_recovery_range(d) for d in range(self.D)]
         move = [True] * self.N if self.road is None else roads.exits(self.road, self.truck_node, self.truck_edge)
         return [[True] + move + release + recover] + [self._drone_mask(d) for d in range(self.D)]
 
-    def _beside(self, d: int) -> bool:
+    def _in_recovery_range(self, d: int) -> bool:
         return dist(self.drone_pos[d], self.truck_pos) <= self.recovery_threshold + EPS
 
     def _drone_mask(self, d: int) -> list[bool]:
@@ -208,13 +208,13 @@ class SoundTruckDrone(TruckDroneModel):
         return [hover, not deliver] + [deliver and c == own for c in range(self.C)]
 
     def _may_load(self, d: int, c: int) -> bool:
-        if self.served[c] or self.lost[c] or not (self.pickup == "air" or self._beside(d)):
+        if self.served[c] or self.lost[c] or not (self.pickup == "air" or self._in_recovery_range(d)):
             return False
         return not (self.reserve and self._taken(d, c))
 
 
 def truck_drone(preset: str, instance: dict[str, Any], **changes: Any) -> TruckDroneModel:
-    """The row of a preset with some of its keys changed; the number of customers is that of the instance."""
+    """The row of a preset with some of its keys changed; the instance gives the number of customers."""
     config = {"published": PUBLISHED, "default": DEFAULT}[preset]
     unknown = set(changes) - set(config)
     if unknown:

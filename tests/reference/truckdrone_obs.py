@@ -1,6 +1,6 @@
 """The observations of the truck-and-drones references, both versions, recomputed from the state fields alone.
 
-Everything is worked out in float64 and rounded once, at the end.
+All values are computed in float64 and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _load(m: TruckDroneModel, d: int) -> float:
 
 
 def slack(m: TruckDroneModel, d: int) -> float:
-    """Battery beyond what the way home may cost."""
+    """Battery above the possible cost of the way home."""
     if m.status[d] == CRASHED:
         return 0.0
     if m.status[d] == ONBOARD:

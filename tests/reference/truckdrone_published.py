@@ -1,4 +1,4 @@
-"""The rule set `published` of the truck-and-drones reference: stages and mask, their odd corners included."""
+"""The rule set `published` of the truck-and-drones reference: stages and mask, with their irregularities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PUBLISHED_HOVER, PUBLISHED_CHARGE = 0.001, 0.2
 
 
 class PublishedTruckDrone(TruckDroneModel):
-    """Actions outside the mask are executed as the rules read, unless `obey_mask` is set."""
+    """Actions outside the mask are executed by the rules, unless `obey_mask` is set."""
 
     def _start_node(self) -> int:
         return 0

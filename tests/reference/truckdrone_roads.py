@@ -1,8 +1,8 @@
-"""The roads of the truck-and-drones reference: which nodes the truck may be sent to, and the edge it is on.
+"""The roads of the truck-and-drones reference: the truck's allowed target nodes, and its current edge.
 
-Roads are a graph of the truck's nodes that is driven both ways. A truck at a node may go to any neighbour or stay with
-its node; between two nodes it may go on or turn back. The edge is written as it was entered, the node left first, and
-turning back does not turn it round; a truck at node u is on the edge (u, u).
+Roads are an undirected graph of the truck's nodes. A truck at a node may go to any neighbour or stay; between two nodes
+it may continue or turn back. The edge is stored in the direction in which it was entered, and turning back does not
+reverse it. A truck at node u is on the edge (u, u).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 
 def checked(road: Sequence, nodes: int, depot_node: bool) -> list[list[bool]]:
-    """The adjacency as plain lists; ValueError if it is no connected graph of the nodes."""
+    """The adjacency as plain lists; ValueError if it is not a connected graph of the nodes."""
     plain = [[bool(x) for x in row] for row in road]
     if not depot_node:
         raise ValueError("roads start at a depot node, and there is none")
@@ -38,12 +38,12 @@ def connected(road: list[list[bool]]) -> bool:
 
 
 def exits(road: list[list[bool]], node: int, edge: list[int]) -> list[bool]:
-    """Of every node, whether the truck may be sent there."""
+    """For every node, whether the truck may be sent there."""
     return list(road[node]) if node != -1 else [n in edge for n in range(len(road))]
 
 
 def edge(before: list[int], left: int, node: int, target: int) -> list[int]:
-    """The edge after a step that began at node `left` and ended at `node`, either of them -1 between nodes."""
+    """The edge after a step that began at node `left` and ended at `node`; -1 is a position between nodes."""
     if node != -1:
         return [node, node]
     return before if left == -1 else [left, target]

@@ -1,7 +1,7 @@
-"""The fields of one row of the truck-and-drones world and what both rule sets share: one row, float64, plain Python.
+"""The fields of the truck-and-drones world and the common code of both rule sets: one row, float64, plain Python.
 
-Written from the rules alone. `TruckDroneModel` holds instance, config, state, views and tallies, runs the stages of a
-step in their order, drives the truck and ends the episode; `truckdrone` and `truckdrone_published` have the rule sets,
+Written from the rules alone. `TruckDroneModel` has instance, config, state, views and counters, runs the stages of a
+step in order, drives the truck and ends the episode. `truckdrone` and `truckdrone_published` have the rule sets,
 `truckdrone_obs` the observations.
 """
 
@@ -56,7 +56,7 @@ AMOUNTS = ("energy", "truck_distance", "drone_distance", "objective")
 
 
 class TruckDroneModel:
-    """One row under either rule set; the rules themselves are in the subclasses of `truckdrone`."""
+    """One row under either rule set; the subclasses implement the rules."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TruckDroneModel:
         self.limit = self.L if self.max_steps is None else min(self.L, int(self.max_steps))
         self.reset()
 
-    # What a rule set answers.
+    # Methods of a rule set.
 
     def _start_node(self) -> int:
         raise NotImplementedError
@@ -104,19 +104,19 @@ class TruckDroneModel:
         raise NotImplementedError
 
     def _delivers(self, d: int, c: int) -> bool:
-        """Whether the drone, having executed DELIVER_c, hands c's parcel over now."""
+        """Whether the drone, after executing DELIVER_c, delivers c's parcel now."""
         raise NotImplementedError
 
     def _pay(self) -> float:
-        """What the step pays but for the end."""
+        """The reward of the step without the end reward."""
         raise NotImplementedError
 
     def _end_holds(self) -> bool:
-        """The condition of `end` beyond the customers."""
+        """The condition of `end` besides the customers."""
         raise NotImplementedError
 
     def _stuck(self) -> bool:
-        """Whether the episode is over though not complete, but for the limit."""
+        """Whether the episode ends incomplete, apart from the limit."""
         raise NotImplementedError
 
     def _live_mask(self) -> list[list[bool]]:
@@ -145,7 +145,7 @@ class TruckDroneModel:
         self._renew_masks()
 
     def put(self, **fields: Any) -> None:
-        """Set state fields by name, as a world's arrays give them, and make the masks anew."""
+        """Set state fields by name from a world's arrays, and recompute the masks."""
         for name, value in fields.items():
             if name not in (STATE if self.road is None else ROAD_STATE):
                 raise ValueError(f"{name!r} is no state field")
@@ -182,11 +182,11 @@ class TruckDroneModel:
 
     @property
     def action_mask(self) -> list[bool]:
-        """All agents one after the other: truck, drone_0, ..."""
+        """The masks of all agents concatenated: truck, drone_0, ..."""
         return [allowed for mask in self.masks for allowed in mask]
 
     def allowed(self, agent: int, action: int) -> bool:
-        """Whether the last mask allows the action; an action out of range is outside it."""
+        """Whether the last mask allows the action; an action out of range is not allowed."""
         return 0 <= action < len(self.masks[agent]) and self.masks[agent][action]
 
     def step(self, actions: Sequence[int]) -> None:
@@ -227,7 +227,7 @@ class TruckDroneModel:
         self.tally["sorties"] += 1
 
     def _board(self, d: int, charge: float) -> int:
-        """What every recovery does, by RECOVER or by landing; the customer of the parcel that came along."""
+        """The effects of every recovery, by RECOVER or by landing; returns the customer of the returned parcel."""
         self.tally["aborted"] += self.carrying[d] != -1
         self.status[d], self.drone_pos[d], self.drone_vel[d] = ONBOARD, self.truck_pos, REST
         self.has_target[d] = False
@@ -291,7 +291,7 @@ class TruckDroneModel:
         tally["objective"] += self.reward_exact
 
     def kpis(self) -> dict[str, Any]:
-        """The tallies that the figures are made of."""
+        """The counters behind the figures."""
         return {"makespan": self.world_step} | self.tally
 
     def truck_obs(self) -> list[float]:

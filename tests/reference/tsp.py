@@ -1,8 +1,8 @@
-"""The scalar reference of the travelling salesman world, and what every reference row shares.
+"""The scalar reference of the travelling salesman world, and the base class of the routing references.
 
-One row, plain Python, slow on purpose, written from `specs/routing.md` alone and never from `src/`: if this model and
-the compiled world agree, two minds have read the rules the same way. `RowModel` holds what the routing rows share
-(counting, illegal actions, ends, payment); `TSPModel` holds the rules of the problem.
+One row, plain Python, slow on purpose, written from the rules alone and never from `src/`, so that it is an independent
+implementation. `RowModel` has the common code (counters, illegal actions, ends, rewards); `TSPModel` has the rules of
+the problem.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ EARTH_RADIUS_KM = 6371.0088
 
 
 def f32(x: float) -> float:
-    """What is left of x after it was stored in a float32 field (a Python float, so later sums run in float64)."""
+    """x rounded to float32, as a Python float, so that later sums are float64."""
     return float(np.float32(x))
 
 
 def distance(metric: str, p: tuple[float, float], q: tuple[float, float]) -> float:
-    """In float64. p and q carry float32 values; for haversine (latitude, longitude) in degrees."""
+    """In float64. p and q have float32 values; for haversine (latitude, longitude) in degrees."""
     dx = p[0] - q[0]
     dy = p[1] - q[1]
     e = math.sqrt(dx * dx + dy * dy)
@@ -45,7 +45,7 @@ def distance(metric: str, p: tuple[float, float], q: tuple[float, float]) -> flo
 
 
 def distance_table(metric: str, locs: Any, dist: Any) -> list[list[float]]:
-    """d[i][j] from node i to node j; `matrix` takes the entries of `dist`, all others compute from `locs`."""
+    """d[i][j] from node i to node j; `matrix` uses the entries of `dist`, all others compute from `locs`."""
     if metric == "matrix":
         return [[f32(x) for x in row] for row in dist]
     points = [(f32(x), f32(y)) for x, y in locs]
@@ -53,7 +53,7 @@ def distance_table(metric: str, locs: Any, dist: Any) -> list[list[float]]:
 
 
 class RowModel:
-    """One row of a routing world. A problem gives `_start`, `_is_open` (its mask) and `_move` (its step).
+    """One row of a routing world. A problem defines `_start`, `_is_open` (its mask) and `_move` (its step).
 
     `step` replaces lists and never changes them in place: a shallow copy of a model is a snapshot of it.
     """
@@ -70,15 +70,15 @@ class RowModel:
         self.reward_mode = reward
 
     def _start(self) -> None:
-        """Put the fields of this problem to their values at reset."""
+        """Set the fields of this problem to their values at reset."""
         raise NotImplementedError
 
     def _is_open(self, j: int) -> bool:
-        """Is node j allowed now, on a live row, j a true node?"""
+        """Whether node j is allowed, on a live row, for a real node j."""
         raise NotImplementedError
 
     def _move(self, a: int) -> float:
-        """Take the legal action a; return the length driven, in float64."""
+        """Execute the legal action a; return the driven length, in float64."""
         raise NotImplementedError
 
     @property
@@ -170,7 +170,7 @@ class TSPModel(RowModel):
         leg = self.d[self.current_node][a]
         self._visit(a)
         self.current_node = a
-        # The mask opens node 0 only when all others are visited: going there is always the way home.
+        # The mask allows node 0 only after all others: going there is always the way home.
         self.terminated = a == 0
         return leg
 
@@ -189,9 +189,9 @@ class TSPModel(RowModel):
 
 
 def enumerate_sequences(model_factory: Callable[[], RowModel]) -> tuple[int, float]:
-    """Follow every allowed action from a fresh row: (number of sequences that terminate, best return among them).
+    """Follow every allowed action from a new row: (number of sequences that terminate, best return among them).
 
-    Sequences that `max_steps` cuts off are not counted; without any complete sequence the best return is -inf.
+    Sequences truncated by `max_steps` are not counted; without any complete sequence the best return is -inf.
     """
 
     def explore(model: RowModel, earned: float) -> tuple[int, float]:

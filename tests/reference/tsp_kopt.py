@@ -1,7 +1,7 @@
 """The scalar reference of the k-opt improvement world: one row, plain Python, written from the rules alone.
 
-A closed tour, node 0 first, is changed by one 2-opt or 3-opt move a step. The model cuts and glues lists as the text
-of the rules does and measures both tours in full, so it needs no case for asymmetric matrices.
+Each step changes a closed tour, node 0 first, by one 2-opt or 3-opt move. The model cuts and joins lists by the text of
+the rules and measures both tours in full, so asymmetric matrices need no special case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["KoptModel", "nearest_neighbour_tour"]
 
 
 def nearest_neighbour_tour(d: list[list[float]], n_nodes: int) -> list[int]:
-    """The `greedy` start: from 0 always to the nearest node left, the lower index on a tie."""
+    """The `greedy` start: from 0 always to the nearest unvisited node, the lower index on a tie."""
     tour, left = [0], list(range(1, n_nodes))
     while left:
         tour.append(min(left, key=lambda j: (d[tour[-1]][j], j)))
@@ -25,8 +25,8 @@ def nearest_neighbour_tour(d: list[list[float]], n_nodes: int) -> list[int]:
 class KoptModel:
     """Improve a tour. Actions: (i, j) or i*n+j; in node mode (u, v) or u*n+v; with `3opt` (m, i, j, k).
 
-    `init` is the first tour, node 0 first; padding nodes keep the places behind the true ones. The tour is a list
-    that `step` replaces and never changes: a shallow copy of a model is a snapshot of it.
+    `init` is the first tour, node 0 first; padding nodes follow the real ones. The tour is a list that `step` replaces
+    and never changes: a shallow copy of a model is a snapshot of it.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class KoptModel:
 
     @property
     def pos(self) -> list[int]:
-        """The place of each node in the tour."""
+        """The position of each node in the tour."""
         place = {node: p for p, node in enumerate(self.tour)}
         return [place[node] for node in range(self.num_nodes)]
 
@@ -146,7 +146,7 @@ class KoptModel:
     # Masks.
 
     def _path_count(self, u: int, v: int) -> int:
-        """How many nodes lie on the path from u forward to v, both counted."""
+        """The number of nodes on the path from u forward to v, both included."""
         return (self.tour.index(v) - self.tour.index(u)) % self.n_nodes + 1
 
     def _is_open_2opt(self, i: int, j: int) -> bool:
@@ -161,7 +161,7 @@ class KoptModel:
         return 0 <= i < j <= self.n_nodes - 2
 
     def _is_open_3opt(self, m: int, i: int, j: int, k: int) -> bool:
-        """m = 0 ignores k, whatever it is."""
+        """m = 0 ignores k."""
         if not self._has_third_cut(i, j):
             return False
         if m == 0:
@@ -172,7 +172,8 @@ class KoptModel:
         return new not in (old, [old[0], *old[:0:-1]])
 
     def _mask(self) -> list[bool]:
-        """One entry a pair, i*n+j. By position it never changes; with 3opt it opens the pairs that some k completes."""
+        """One entry for each pair, i*n+j. By position it is constant; with 3opt it allows the pairs that some k
+        completes."""
         n = self.num_nodes
         if self.finished:
             return [index == 0 for index in range(n * n)]

@@ -320,7 +320,7 @@ def everything(c: Canvas, at: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("far", [200.0, 1e6, 1e12, 1e30, 1e300, math.inf, math.nan])
-def test_what_is_outside_touches_nothing(far: float) -> None:
+def test_shapes_outside_change_no_pixel(far: float) -> None:
     """Beyond every side and corner, near or absurdly far or not a number: no error, no pixel."""
     for x, y in itertools.product((-far, 20.0, far), (-far, 15.0, far)):
         if (x, y) != (20.0, 15.0):
@@ -376,7 +376,7 @@ def test_a_line_touches_only_pixels_within_its_reach(x0: float, y0: float, x1: f
         assert abs(c.pixels[row, col, 0] - 255 * (1 - cover)) < 0.51
 
 
-def test_route_colours_can_be_told_apart_by_colour_blind_eyes() -> None:
+def test_route_colours_differ_for_colour_blind_eyes() -> None:
     """Machado et al. (2009) at severity 1: any two colours differ by 16 in CIELAB, and each by 32 from the paper."""
     eyes = {
         "usual": np.eye(3).tolist(),

@@ -128,8 +128,8 @@ def test_a_chart_of_an_unknown_field_is_refused():
     ],
     ids=["lane", "list"],
 )
-def test_a_chart_that_cannot_be_names_its_world_and_step(chart, said):
-    """As a scene does."""
+def test_an_invalid_chart_names_its_world_and_step(chart, said):
+    """As for a scene."""
     recorder = EpisodeRecorder(walk(type("Charted", (Walk,), {"chart": chart})))
     recorder.step([2])
     with pytest.raises(ConfigError, match=rf"^Charted, chart of step 1: {said}"):
@@ -166,7 +166,7 @@ def test_an_illegal_step_keeps_the_reason_of_before():
     ("reasons", "all_recorded", "requested_recorded"),
     [("auto", True, True), ("all", True, True), ("requested", False, True), ("none", False, False)],
 )
-def test_reasons_are_kept_as_asked(reasons, all_recorded, requested_recorded):
+def test_reasons_are_kept_as_configured(reasons, all_recorded, requested_recorded):
     """Of every masked action, of those that were played, or none."""
     recorder = EpisodeRecorder(walk(), reasons=reasons)
     recorder.step([0])
@@ -213,7 +213,7 @@ def test_only_a_world_is_recorded():
         EpisodeRecorder(3)
 
 
-def test_rows_that_do_not_exist_and_worlds_that_have_not_begun():
+def test_unknown_rows_and_worlds_without_a_reset_are_refused():
     """The error of `reset(rows)`, and ResetNeeded."""
     with pytest.raises(milkrun.core.errors.MilkrunError, match="5"):
         EpisodeRecorder(walk(), [5])

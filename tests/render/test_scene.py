@@ -31,7 +31,7 @@ def scene():
     return Scene((0, 0), (1, 1))
 
 
-def test_what_is_given_is_copied(scene):
+def test_arguments_are_copied(scene):
     """A view of a field would show the last step at every frame."""
     places, stops = SQUARE.copy(), np.array([0, 1])
     scene.points("nodes", places)
@@ -70,7 +70,7 @@ def test_colours_are_codes():
         (lambda s: s.figure(3, 1.0), "a name is a text, not 3"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_by_name(scene, say, why):
+def test_invalid_marks_are_refused_by_name(scene, say, why):
     """The error names mark, attribute and rule."""
     scene.points("nodes", SQUARE)
     with pytest.raises(ConfigError, match=why):

@@ -38,7 +38,7 @@ def seen_of(scene):
     return rasterise_bodies(picture(Scene((0, 0, 0), (10, 10, 10))), bodies_of(scene), 0.0)
 
 
-def test_what_is_higher_hides_what_is_lower(scene):
+def test_a_higher_body_hides_a_lower_one(scene):
     """A box of 4 x 4 on one of 8 x 8, in either order."""
     scene.bodies("b", "box", [(4, 4, 1), (8, 8, 1)], [(5, 5, 2.5), (5, 5, 1.5)], colour=[0, 1])
     canvas = picture(scene)
@@ -143,7 +143,7 @@ def test_the_ground_lies_under_all_to_scale(scene):
     assert at(canvas, -5, -5) == PAPER and at(canvas, 1, 1)[0] == 10 and at(canvas, 9, 9)[0] == 40
 
 
-def test_what_was_done_stands_below_in_order(scene):
+def test_the_tally_is_shown_below_in_order(scene):
     """A disc, a ring, a square of 17 pixels, from the left; the words of the scene stand above."""
     for entry in (("1", 0, "disc"), ("2", 1, "ring"), ("3", "late", "square")):
         scene.tally(*entry)

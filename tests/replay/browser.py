@@ -35,7 +35,7 @@ def launched() -> Iterator[Any]:
         (pytest.fail if os.environ.get("MILKRUN_NEED_BROWSER") == "1" else pytest.skip)(sentence)
     from playwright.sync_api import sync_playwright
 
-    # Chromium keeps its socket beside its profile; pytest's folders are too long for a socket's path.
+    # Chromium keeps its socket next to its profile; pytest's folders are too long for a socket's path.
     with tempfile.TemporaryDirectory(prefix="milkrun-") as home, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS, env={**os.environ, "HOME": home})
         yield browser

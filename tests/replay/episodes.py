@@ -95,7 +95,7 @@ def tiny(policy: str = "by hand", *, word: str = "", reward: float = -1.0, **mor
 
 
 def pile(policy: str, seed: int) -> Episode:
-    """Twelve boxes that lie on one another and are lifted one after the other, five frames each; the first is never. A
+    """Twelve boxes that lie on one another and are lifted in turn, five frames each; the first is never lifted. A
     yellow line lies before them until the end."""
     rng = np.random.default_rng(seed)
     boxes, per, steps = 12, 5, 11

@@ -127,7 +127,7 @@ def test_a_palette_keeps_the_common_colours_and_spreads_the_rest():
 
 
 def photographs(count=24, noise=3.0):
-    """A camera that pans over soft colours, its noise of 3 of 255, beside a plan in which a dot moves."""
+    """A camera that pans over soft colours with noise of 3 of 255, next to a plan in which a dot moves."""
     y, x = np.mgrid[:96, : 96 + 4 * count]
     ground = np.stack([90 + 60 * np.sin(x / 25), 120 + 50 * np.cos(y / 20), 60 + y], axis=-1)
     ground[(x // 30 + y // 24) % 2 == 0] *= 0.7
@@ -154,8 +154,8 @@ class Camera(Slides):
 
 @pytest.mark.parametrize(("scale", "most"), [(1, 120_000), (2, 40_000)])
 def test_photographs_make_a_small_gif(tmp_path, scale, most):
-    """Some 8,000 new colours a picture: every one is shown, near to what was taken, in a fifth of a byte a pixel; what
-    a camera's noise alone changes takes no room."""
+    """Some 8,000 new colours a picture: each is shown with little error, in a fifth of a byte a pixel. Changes by the
+    camera's noise alone take no room."""
     taken = photographs()
     film = Film(Camera(taken), row=1, scale=scale)
     for _ in taken[1:]:

@@ -38,14 +38,14 @@ def world():
 
 
 def pixels_of(picture, colour):
-    """How many have this colour, in any light."""
+    """The number of pixels of this colour, in any light."""
     ways = picture / np.maximum(np.linalg.norm(picture, axis=-1, keepdims=True), 1)
     return int((ways @ (np.array(colour) / np.linalg.norm(colour)) > 0.98).sum())
 
 
 def test_a_photo_shows_types_in_their_colours_and_nothing_that_is_out(tmp_path):
     """Two boxes of each of three types; then those of the first are out. MuJoCo chooses its GL when it is imported, so
-    that other processes take the photos."""
+    other processes take the photos."""
     said = []
     for kind in ("egl", "osmesa"):
         done = subprocess.run(
@@ -68,7 +68,7 @@ def test_a_photo_shows_types_in_their_colours_and_nothing_that_is_out(tmp_path):
 
 
 def test_without_gl_a_sentence_says_what_to_set(world, monkeypatch):
-    """MuJoCo's own words, those that it has on a machine without a screen, and what helps."""
+    """The error has MuJoCo's message on a machine without a screen, and the remedy."""
 
     def none(*_):
         raise mujoco.FatalError("an OpenGL platform library has not been loaded")
@@ -79,7 +79,7 @@ def test_without_gl_a_sentence_says_what_to_set(world, monkeypatch):
         photo(world)
 
 
-def test_rows_and_sizes_that_cannot_be_are_refused(world):
+def test_invalid_rows_and_sizes_are_refused(world):
     with pytest.raises(ResetNeeded):
         photo(world)
     world.reset()

@@ -95,9 +95,9 @@ def test_vehicle_and_rider_account_for_all_time():
     """Drives, services and waits follow each other from departure to return: nothing is left out or counted twice."""
     instance = darp([1, 10, -5, 2], opens=[0, 40, 0, 0], service=[1.0, 2.0, 3.0, 4.0], ride=35.0)
     report, chart = timetable(instance, [[1, 3, 4, 2]])
-    told = sorted(spans(chart, "vehicle 1", "drive", "service", "wait"))
-    assert told[0][0] == report.schedule[0][0] and told[-1][1] == report.schedule[0][-1]
-    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(told))
+    parts = sorted(spans(chart, "vehicle 1", "drive", "service", "wait"))
+    assert parts[0][0] == report.schedule[0][0] and parts[-1][1] == report.schedule[0][-1]
+    assert all(a[1] == pytest.approx(b[0]) for a, b in pairwise(parts))
     assert len(spans(chart, "vehicle 1", "wait")) > 0
 
 
@@ -109,13 +109,13 @@ def test_the_chart_has_those_bars():
     assert driven(on_map) == [[0, 3], [3, 10], [10, 0]]
     assert bars(chart, hatched=True) == [(3, 30), (37, 50)]
     assert (30, 50) in bars(chart) and bars(chart)[-2:] == [(0, 60), (50, 60)]
-    told = ["vehicle 1", "request 1", "vehicle 2, stays at the depot", "request 1, pickup", "request 1, dropoff"]
-    assert lanes(chart) == told
+    expected = ["vehicle 1", "request 1", "vehicle 2, stays at the depot", "request 1, pickup", "request 1, dropoff"]
+    assert lanes(chart) == expected
     assert {"waits", "could ride until", "time window"} < set(legend(figure)) and "not served" not in legend(figure)
 
 
-def test_who_is_not_served_is_hollow():
-    """Request 1 has the colour of its vehicle, request 2 none; the legend says so."""
+def test_a_request_that_is_not_served_is_hollow():
+    """Request 1 has the colour of its vehicle, request 2 none; the legend explains it."""
     figure = figure_of_timetables([timetable_of(darp(**TWO), [[], [1, 2]])])
     on_map, chart = figure.axes
     inside = on_map.collections[0].get_facecolors()[:, :3]
@@ -162,9 +162,9 @@ def test_an_episode_of_the_world_is_drawn_as_a_plan(seed_trace):
     figure = side_by_side([(seed_trace, 0, "best"), (seed_trace, 0, "median")], "title")
     assert [axes.get_title().partition("\n")[0] for axes in figure.axes] == ["best", "", "median", ""]
     assert driven(figure.axes[0]) == [[0, 0], [0, 30], [30, 60], [60, 0]]
-    told = legend(figure)
-    assert {"never dropped off", "not served", "time window"} < set(told)
-    assert not {"waits", "could ride until"} & set(told)
+    entries = legend(figure)
+    assert {"never dropped off", "not served", "time window"} < set(entries)
+    assert not {"waits", "could ride until"} & set(entries)
 
 
 def test_after_the_last_stop_of_all_no_vehicle_drives_home():
@@ -194,7 +194,7 @@ def test_an_unfinished_episode_shows_the_worlds_own_picture(seed_trace):
 
 
 def test_padding_is_not_drawn():
-    """One request beside an instance of two, and one vehicle beside two: the plan is that of the instance alone."""
+    """One request in an instance of two, and one vehicle of two: the plan is that of the instance alone."""
     alone = darp(**ONE, capacity=(1,))
     world = DARP.from_instances([alone, darp(**TWO)], autoreset="disabled")
     for actions in ([1, 1], [2, 2], [0, 3]):
@@ -232,9 +232,9 @@ def test_names_keep_clear_of_markers_and_of_each_other():
 def test_a_name_leaves_the_line_free():
     """A leg that leaves to the right: the name, which else stands there, does not."""
     nodes = np.array([[100.0, 0.0], [0.0, 0.0]])
-    free, beside = (label_places(nodes, ["1"], 7.0, 1.0, legs)[0] for legs in ([], [nodes[::-1]]))
+    free, avoiding = (label_places(nodes, ["1"], 7.0, 1.0, legs)[0] for legs in ([], [nodes[::-1]]))
     assert free[0] > 0 and free[1] == pytest.approx(0)
-    assert abs(beside[1]) > 3.5
+    assert abs(avoiding[1]) > 3.5
 
 
 def test_the_same_plan_gives_the_same_picture(tmp_path):
@@ -259,5 +259,5 @@ def test_the_published_optimum_of_a2_16():
     assert ten == (32, 35) and (window.opens, window.closes) == (32, 47)
     assert five == (pytest.approx(49, abs=1e-3), pytest.approx(52, abs=1e-3))
     _, chart = figure_of_timetables([plan]).axes
-    told = [lane for lane in lanes(chart) if lane.startswith("request") and "," not in lane]
-    assert sorted(told) == sorted(f"request {r}" for r in range(1, 17))
+    names = [lane for lane in lanes(chart) if lane.startswith("request") and "," not in lane]
+    assert sorted(names) == sorted(f"request {r}" for r in range(1, 17))

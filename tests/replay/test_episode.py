@@ -47,16 +47,16 @@ def test_columns_decode_as_the_format_says():
 
 def test_lists_in_time():
     """Lists that keep, grow, restart and stay."""
-    told = {"keep": [0, 1, 2, 0, 1], "add": [1, 1, 1, 1, 0], "flat": [0, 4, 2, 0]}
-    told = {"ragged": True, **{key: {"shape": [len(v)], "values": v} for key, v in told.items()}}
+    stored = {"keep": [0, 1, 2, 0, 1], "add": [1, 1, 1, 1, 0], "flat": [0, 4, 2, 0]}
+    stored = {"ragged": True, **{key: {"shape": [len(v)], "values": v} for key, v in stored.items()}}
     lists = [[0], [0, 4], [0, 4, 2], [0], [0]]
-    assert unragged(told) == lists == unragged(ragged(lists))
+    assert unragged(stored) == lists == unragged(ragged(lists))
     assert ragged(lists)["flat"]["values"] == [0, 4, 2]  # kept entries are not repeated
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_what_is_packed_comes_back(data):
+def test_packed_arrays_are_restored(data):
     """Whole numbers, flags and floats exactly, of any size, with time first or not; rounded ones within half a step."""
     dtype = data.draw(st.sampled_from([np.bool_, np.uint8, np.int16, np.int32, np.int64, np.float32, np.float64]))
     shape = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3))
@@ -67,8 +67,8 @@ def test_what_is_packed_comes_back(data):
     else:
         array = (rng.random(shape) < 0.5) if dtype is np.bool_ else rng.normal(0, 1e3, shape).astype(dtype)
     delta = data.draw(st.booleans())
-    told = json.loads(json.dumps(pack(array, delta=delta), allow_nan=False))
-    assert np.array_equal(decode(told), array)
+    written = json.loads(json.dumps(pack(array, delta=delta), allow_nan=False))
+    assert np.array_equal(decode(written), array)
     if array.dtype.kind == "f":
         rounded = decode(json.loads(json.dumps(pack(array, delta=delta, scale=0.25))))
         assert np.abs(rounded - array).max() <= 0.125 + 1e-9
@@ -80,7 +80,7 @@ def test_rounding_is_that_of_the_step_alone():
     assert np.abs(decode(pack(array, scale=0.25)) - array).max() <= 0.125
 
 
-def test_what_is_not_finite_is_null():
+def test_a_number_that_is_not_finite_is_null():
     """JSON has no NaN; in a long column the bytes hold it."""
     assert pack(np.array([1.5, np.nan, -np.inf])) == {"shape": [3], "values": [1.5, None, None]}
     long = np.full(60, np.inf)
@@ -96,7 +96,7 @@ def test_a_file_comes_back_as_it_was(episode, tmp_path):
     assert Episode.from_json(json.dumps(more)).data["flavour"] == "salt"
 
 
-def test_an_episode_says_what_happened(episode):
+def test_an_episode_has_actions_masks_and_reasons(episode):
     """The truck's places, its mask and the reasons, read from the file alone."""
     actions, stops = episode.column("action"), [episode.mark("tour", "stops", f) for f in range(episode.frames + 1)]
     assert [s[-1] for s in stops[1:]] == actions.tolist() and stops[0] == [0]
@@ -125,7 +125,7 @@ def test_an_episode_says_what_happened(episode):
         (lambda e: e.save(None), ConfigError, "a path is a str or an os.PathLike, not a NoneType"),
     ],
 )
-def test_what_an_episode_does_not_have_is_named(episode, access, error, why):
+def test_missing_parts_of_an_episode_are_named(episode, access, error, why):
     """The error has the known names, or the bound."""
     with pytest.raises(error, match=why):
         access(episode)
@@ -133,14 +133,14 @@ def test_what_an_episode_does_not_have_is_named(episode, access, error, why):
 
 def broken(data, **changes):
     """The columns of a file, with one of its keys changed."""
-    told = copy.deepcopy(data)
+    changed = copy.deepcopy(data)
     for path, value in changes.items():
         *way, last = path.split("__")
-        place = told
+        place = changed
         for key in way:
             place = place[int(key) if key.isdigit() else key]
         place[last] = value
-    return json.dumps(told)
+    return json.dumps(changed)
 
 
 def packed(raw):
@@ -189,7 +189,7 @@ def test_a_file_that_does_not_fit_is_refused(episode, changes, why):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, 2]", '{"format": NaN}', b"\xff\xfe{", None, 3])
-def test_what_is_no_episode_at_all(text):
+def test_text_that_is_no_episode_is_refused(text):
     """No JSON, no object, a word that JSON does not have."""
     with pytest.raises(FormatError, match=r"one\.json: "):
         Episode.from_json(text, "one.json")

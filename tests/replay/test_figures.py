@@ -28,7 +28,7 @@ def legs(axes):
 
 
 def test_a_cvrp_figure_shows_trips_loads_and_length(two_trips):
-    """Five legs in two colours whose lengths add up to 10, and the load of each trip beside its colour."""
+    """Five legs in two colours whose lengths add up to 10, and the load of each trip next to its colour."""
     (axes,) = figure_of(two_trips, 0, "by hand").axes
     assert [leg[:, 0].tolist() for leg in legs(axes)] == [[0, 1], [1, 3], [3, 0], [0, 2], [2, 0]]
     colours = [line.get_color() for line in axes.lines]
@@ -119,7 +119,7 @@ def test_a_figure_of_days_sums_what_it_shows():
 
 
 def test_a_bin_that_did_not_fit_is_not_served():
-    """The truck comes to bin 2, which really holds 0.7 beside the 0.5 aboard, goes home and ends: one of three."""
+    """The truck comes to bin 2, which really holds 0.7 while 0.5 is aboard, goes home and ends: one of three."""
     world = milkrun.make("milkrun/SCWCVRP-v0", num_loc=3, recourse="return", length_weight=0.1, autoreset="disabled")
     world.reset(
         instance={

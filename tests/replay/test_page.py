@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def cvrp(folder):
-    """The nearest customer first, beside savings, on one instance of 50 customers, and a second instance."""
+    """Nearest customer first and savings, on one instance of 50 customers, and a second instance."""
     groups = compare("CVRP-v0", ["nearest", "savings"], rows=(3, 4), seed=7, num_loc=50)
     return write_page(groups, folder / "cvrp.html")
 
@@ -78,14 +78,14 @@ def opened(browser):
 def test_a_page_replays_the_world(opened, cvrp):
     """Steps, actions, rewards, masks and figures of two policies, equal to the world's, bit for bit."""
     page = opened(cvrp)
-    told = page.ask("""() => milkrun.episodes.map(e => {
+    episodes = page.ask("""() => milkrun.episodes.map(e => {
         const steps = [...Array(e.steps).keys()], allowed = s => e.allowed(s).reduce((a, b) => a + b);
         return { policy: e.policy, steps: e.steps, frames: e.frames, objective: e.objective,
                  actions: steps.map(s => e.action(s)), rewards: steps.map(s => e.reward(s)),
                  allowed: steps.map(allowed), length: e.figure("return", e.steps), last: e.stops("tour", e.frames),
                  place: e.xy("customers", 0) };
     })""")
-    nearest, savings = told
+    nearest, savings = episodes
     assert (nearest["policy"], nearest["steps"], nearest["frames"]) == ("nearest", 57, 57)
     assert nearest["objective"] == nearest["length"] == -14.462911566719413
     assert savings["objective"] == -10.937049662694335
@@ -313,7 +313,7 @@ def test_lanes_stand_on_one_axis(opened, drones):
 # -- drawing -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_seen_does_not_depend_on_the_way_there(opened, thousand):
+def test_a_frame_does_not_depend_on_the_frames_before(opened, thousand):
     """Stepping from 640 to 700 by halves, or going to 700 at once: fewer than 0.1 % of the pixels differ visibly."""
     page = opened(thousand, faults=("willReadFrequently",))  # the test reads the canvas
     differ = page.ask("""() => {
@@ -428,7 +428,7 @@ def test_a_pile_is_seen_from_all_sides(opened, piles):
 
 
 def test_without_webgl_the_rest_works(opened, piles):
-    """The panel says so; sentences, choices and clock do their work."""
+    """The panel shows a message; sentences, choices and clock still work."""
     page = opened(
         piles,
         faults=("WebGL",),
@@ -570,7 +570,7 @@ def test_late_served_and_crashed_differ_by_shape(opened, folder):
     assert (served != open_).sum() < 10
 
 
-def test_what_scrolls_is_reached_by_keys(opened, drones):
+def test_scrolling_parts_are_reached_by_keys(opened, drones):
     """Choices, sentences and lanes that are higher than their room: each can be focused, or holds what can."""
     page = opened(drones, viewport={"width": 1000, "height": 600})
     page.page.locator(".choices summary").first.click()
@@ -713,7 +713,7 @@ def test_a_long_name_is_cut_and_whole_in_its_tooltip(opened, folder):
     assert page.ask("() => document.documentElement.scrollWidth") == 1280
 
 
-def test_the_policy_refuses_what_was_not_written_by_us(opened, cvrp):
+def test_the_page_policy_refuses_changed_scripts_and_requests(opened, cvrp):
     """A script added later, a request, and a page of whose script one letter was changed."""
     page = opened(cvrp, faults=("Content Security Policy", "TrustedScript", "changed.html"))
     refused = page.ask("""() => {

@@ -34,7 +34,7 @@ def test_two_policies_on_the_same_customers():
     assert near.why(38, 3) == "over capacity: 39 + 7 > 40" and near.why(38, 7) == "visited"
 
 
-def test_lanes_tell_what_the_fields_tell():
+def test_lanes_agree_with_the_fields():
     """Truck and three drones: lanes without gap, and a delivery in them wherever `served` changes."""
     ((greedy, ahead),) = compare(
         "milkrun/TruckDrone-v0", ["greedy", "lookahead"], rows=(5,), seed=3, num_customers=10, num_drones=3
@@ -131,18 +131,18 @@ def by_state(world):
 def test_every_world_is_recorded_the_same_in_every_mode_and_batch(id):
     """The same JSON alone and among others, under three autoreset modes; and it can be read back."""
     row = 2
-    told = {
+    texts = {
         play(id, None, mode, batch, row, watch=True)[0].to_json()
         for mode, batch in (("disabled", 1), ("next_step", 3), ("same_step", 3))
     }
-    assert len(told) == 1
-    (text,) = told
+    assert len(texts) == 1
+    (text,) = texts
     episode = Episode.from_json(text)
     assert episode.to_json() == text and episode.data["row"] == row and episode.data["title"]
 
 
 @pytest.mark.parametrize("id", WORLDS)
-def test_watching_changes_no_world(id):
+def test_recording_changes_no_world(id):
     """The state after up to 60 steps of the first heuristic: bit for bit that of an unrecorded run."""
     policy = next(name for name in policies_for(id) if name != "random")
     episode, watched = play(id, policy, "same_step", 2, 1, watch=True)
@@ -199,8 +199,8 @@ def test_scores_of_a_policy_are_recorded():
         (["nearst"], "no policy or method 'nearst'; did you mean 'nearest'"),
     ],
 )
-def test_policies_that_cannot_stand_side_by_side(policies, why):
-    """The number, or the name with close ones of policies and methods."""
+def test_incomparable_policies_are_refused(policies, why):
+    """The error has the number, or the name with close ones of policies and methods."""
     with pytest.raises(ConfigError, match=why):
         compare("milkrun/CVRP-v0", policies, num_loc=5)
 
@@ -246,7 +246,7 @@ def test_reward_that_is_not_finite_is_written_as_null():
         ({"seed": None}, "seed None: must be an integer"),
     ],
 )
-def test_what_cannot_be_compared(changes, why):
+def test_invalid_comparisons_are_refused(changes, why):
     """Without a seed each policy would have an instance of its own."""
     with pytest.raises(ConfigError, match=why):
         compare("milkrun/CVRP-v0", **{"policies": ["nearest", "random"], "num_loc": 5, **changes})

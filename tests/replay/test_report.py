@@ -75,16 +75,16 @@ def folder(tmp_path):
 
 def test_a_folder_is_read_whole(folder):
     """Cards of worlds, tables, curves of runs that share a metric; links and pictures of this folder alone."""
-    told = read_folder(folder)
-    cvrp, tsp, clutter = told["cards"]
+    content = read_folder(folder)
+    cvrp, tsp, clutter = content["cards"]
     assert cvrp["page"] == "CVRP-v0_replay.html" and cvrp["picture"].startswith("data:image/webp;base64,")
     assert tsp["page"] is None and tsp["picture"] is None and clutter["said"] == "skipped: this needs mujoco"
-    bench, evaluation = sorted(told["tables"], key=lambda table: table["title"] != "Steps")
+    bench, evaluation = sorted(content["tables"], key=lambda table: table["title"] != "Steps")
     assert (bench["columns"], bench["rows"][2]) == (["name", "rate"], ["z", None])
     assert bench["notes"] == ["rates: thousands", "cpu: one"]
     assert evaluation["columns"] == ["policy", "mean return", "gap to best", "seconds"]
     assert evaluation["best"] == {"mean return": "high", "gap to best": "low", "seconds": "low"}
-    ignored = dict(told["ignored"])
+    ignored = dict(content["ignored"])
     assert ignored.pop("broken.json").startswith("cannot be read as JSON: ")
     assert ignored == {
         "episode.json": "it is an episode: milkrun replay makes a page of it",
@@ -151,8 +151,9 @@ def test_a_report_is_read_and_sorted_in_a_browser(folder, browser):
 
 
 @pytest.mark.browser
-def test_links_are_called_by_what_is_seen(tmp_path, browser):
-    """Speech control finds a link by the words on it, so its name begins with them; the world tells it from others."""
+def test_names_of_links_begin_with_their_visible_words(tmp_path, browser):
+    """Speech control finds a link by its visible words, so its name begins with them; the world distinguishes it from
+    others."""
     summary = {"milkrun/TSP-v0": {"policies": {"nearest": {"mean": -4.0}}, "page": "tsp.html"}}
     (tmp_path / "summary.json").write_text(json.dumps(summary))
     (tmp_path / "tsp.html").write_text("")

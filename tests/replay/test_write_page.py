@@ -72,7 +72,7 @@ def test_no_text_leaves_the_element_of_the_data(tmp_path):
         ),
     ],
 )
-def test_what_cannot_stand_side_by_side_is_refused(episodes, words, tmp_path):
+def test_incomparable_episodes_are_refused(episodes, words, tmp_path):
     """The error has the number, the name, or both instances, and no file is written."""
     with pytest.raises(ConfigError, match=re.escape(words)):
         write_page(episodes, tmp_path / "page.html")
@@ -87,7 +87,7 @@ def test_a_page_that_is_too_large_is_refused_by_its_largest_part(tmp_path, monke
         write_page([tiny("a", images=images)], tmp_path / "page.html")
 
 
-def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
+def test_a_failed_write_keeps_the_old_page(tmp_path):
     """Atomic: an old page stays intact, the error names a missing folder, and no temporary file remains."""
     (tmp_path / "page.html").mkdir()
     for path in (tmp_path / "page.html", tmp_path / "none" / "page.html"):
@@ -96,11 +96,11 @@ def test_a_page_that_cannot_be_written_leaves_what_was_there(tmp_path):
     assert os.listdir(tmp_path) == ["page.html"]
 
 
-def test_libraries_are_those_that_their_readme_says():
+def test_libraries_are_those_of_their_readme():
     """Their SHA-256, and that both are licensed."""
-    told = dict(re.findall(r"`(\S+\.js)`.*`([0-9a-f]{64})`", (ASSETS / "vendor" / "README.md").read_text()))
+    listed = dict(re.findall(r"`(\S+\.js)`.*`([0-9a-f]{64})`", (ASSETS / "vendor" / "README.md").read_text()))
     files = list((ASSETS / "vendor").glob("*.js"))
-    assert told == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    assert listed == {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     assert {path.name for path in (ASSETS / "vendor").glob("*.LICENSE")} == {"three.LICENSE", "uPlot.LICENSE"}
 
 

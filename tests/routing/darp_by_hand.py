@@ -14,7 +14,7 @@ TWO = {"places": [1, 10, -5, 2]}
 def darp(
     places, *, opens=0.0, closes=100.0, service=0.0, ride=1000.0, duration=1000.0, capacity=(2, 2), load=1, dist=None
 ):
-    """A depot at 0 within [0, 1000] and requests as pairs of `places`; windows and service are of the customers."""
+    """A depot at 0 within [0, 1000] and requests as pairs of `places`; windows and service belong to the customers."""
     n = len(places) + 1
 
     def per_node(value, depot):
@@ -37,7 +37,7 @@ def darp(
 
 
 def broken(instance, routes, **options):
-    """What is wrong, amounts rounded to a millionth."""
+    """The violations, with amounts rounded to a millionth."""
     report = DARPProblem.check(instance, routes, **options)
     assert report.feasible == (not report.violations)
     return [(*v[:4], round(v.amount, 6)) for v in report.violations]

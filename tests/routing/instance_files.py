@@ -1,4 +1,4 @@
-"""Small instance files, and the makers of more of them, for the tests of the reader and of the replay."""
+"""Small instance files, and functions that create more, for the tests of the reader and of the replay."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ SERVED = explicit("UPPER_ROW", "3 5\n4\nDEMAND_SECTION\n1 0\n2 1\n3 1\nDEPOT_SEC
 
 
 def put(path, text):
-    """Writes a text or bytes, and returns where."""
+    """Writes a text or bytes, and returns the path."""
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path

@@ -1,4 +1,4 @@
-"""The worlds, laws and metrics that the tests of laws go through, and distances worked out beside them."""
+"""Worlds, laws and metrics for the tests of laws, and independently computed distances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS, CUSTOMERS = 6, 7
 
 BINS = [f"b{k}" for k in range(1, 9)]
 LONG = "id,kind,x,y\nyard,depot,0,0\n" + "".join(f"{b},bin,{5 * k},{k % 2 / 10}\n" for k, b in enumerate(BINS, 1))
-"""a village of 40 km by 100 m: a square as large has a side of 2 km"""
+"""A village of 40 km by 100 m: a square of equal area has a side of 2 km."""
 ONE_WAY = "\n".join(
     [
         ",".join(["km", "yard", *BINS]),
@@ -28,22 +28,22 @@ ONE_WAY = "\n".join(
         ),
     ]
 )
-"""its roads: 50 km from anywhere to a bin, 200 km home"""
+"""Its roads: 50 km from any node to a bin, 200 km home."""
 
 
 def faraway(rng: np.random.Generator, n: int) -> np.ndarray:
-    """A law that is a function: places in the square 10..12, which the box does not hold."""
+    """A law as a function: places in the square 10..12, outside of the box."""
     return 10 + 2 * rng.random((n, 2))
 
 
 def maps_in(folder: Any) -> Any:
-    """A folder with the village `long`, and with `oneway`, the same with roads."""
+    """A folder with the village `long`, and `oneway`, the same with roads."""
     put(put(folder, "long.csv", LONG), "oneway.csv", LONG)
     return put(folder, "oneway.dist.csv", ONE_WAY)
 
 
 def places(folder: Any) -> Iterator[dict[str, Any]]:
-    """Every law of places under every metric it goes with."""
+    """Every law of places with every metric that it supports."""
     for law in ("uniform", "normal", "clustered", "mixed", faraway):
         for metric in METRICS:
             yield {"loc_distribution": law, "metric": metric}
@@ -51,7 +51,7 @@ def places(folder: Any) -> Iterator[dict[str, Any]]:
         yield {"map_name": "synthetic-town", "metric": metric}
     for name in ("long", "oneway"):
         yield {"map_name": name, "map_path": str(folder), "metric": "matrix"}
-    yield {"min_loc": -0.05, "max_loc": 0.05, "metric": "ceil"}  # every way is longer than the box
+    yield {"min_loc": -0.05, "max_loc": 0.05, "metric": "ceil"}  # every leg is longer than the box
 
 
 def begun(name: str, **options: Any) -> Any:
@@ -63,7 +63,7 @@ def begun(name: str, **options: Any) -> Any:
 
 
 def ways(world: Any) -> np.ndarray:
-    """(B, N, N) from node to node, by the scalar reference from the places and the matrix that stand in the world."""
+    """(B, N, N) distances by the scalar reference, from the places and the matrix of the world."""
     metric = world.config.metric
     tables = [distance_table(metric, locs.tolist(), dist) for locs, dist in zip(world.locs, world.dist, strict=True)]
     return np.array(tables)

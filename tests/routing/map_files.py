@@ -1,4 +1,4 @@
-"""The files of small maps, for the tests of maps."""
+"""Files of small maps, for the tests of maps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A plain model of the truck that chooses its customers: enumerates every allowed sequence of actions.
 
-In plain Python, for one instance. The checkers take finished plans; here a plan is built action by action from those
-allowed at each moment, so the two meet only if both are right.
+In plain Python, for one instance. The checkers take finished plans; this model builds a plan action by action from the
+allowed ones, so the two agree only if both are correct.
 """
 
 from __future__ import annotations
@@ -65,26 +65,26 @@ def allowed(case: Case, s: State, j: int) -> bool:
     return True
 
 
-def tours(case: Case, s: State | None = None, said: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], State]]:
-    """Every complete sequence of actions without its last zeros, and how it leaves the world."""
+def tours(case: Case, s: State | None = None, actions: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], State]]:
+    """Every complete sequence of actions without its trailing zeros, and its final state."""
     s = State(expected=tuple(case.expected)) if s is None else s
     open_ = [j for j in range(1, len(case.d)) if allowed(case, s, j)]
-    if not case.single and s.here == 0 and said and not open_:
-        yield strip(said), s
+    if not case.single and s.here == 0 and actions and not open_:
+        yield strip(actions), s
         return
     ends = case.single or s.here == 0
     if not (ends and any(j in case.must_go for j in open_)):
         after = replace(s, here=0, load=0.0, trip=0.0, clock=0.0, length=s.length + case.d[s.here][0])
         if ends:
-            yield strip(said), after
+            yield strip(actions), after
         else:
-            yield from tours(case, after, (*said, 0))
+            yield from tours(case, after, (*actions, 0))
     for j in open_:
         after = serve(case, s, j)
         if case.single and after.here == 0:
-            yield (*said, j), after
+            yield (*actions, j), after
         else:
-            yield from tours(case, after, (*said, j))
+            yield from tours(case, after, (*actions, j))
 
 
 def serve(case: Case, s: State, j: int) -> State:
@@ -109,7 +109,7 @@ def serve(case: Case, s: State, j: int) -> State:
     )
 
 
-def strip(said: tuple[int, ...]) -> tuple[int, ...]:
-    while said and said[-1] == 0:
-        said = said[:-1]
-    return said
+def strip(actions: tuple[int, ...]) -> tuple[int, ...]:
+    while actions and actions[-1] == 0:
+        actions = actions[:-1]
+    return actions

@@ -1,4 +1,4 @@
-"""One row of a routing world, with its fields as plain numbers: what tests by hand step and read."""
+"""One row of a routing world with its fields as plain numbers, for tests by hand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the profit and waste worlds refuse: with the class of error, the place and the value, and unchanged.
+"""Refused input of the profit and waste worlds: class of the error, place and value; the world is unchanged.
 
-Instances have four rows of five customers; trucks take 2, bins hold 1. An illegal action gets its reason.
+Instances have four rows of five customers; trucks hold 2, bins 1. The error on an illegal action has its reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def options_of(name):
 
 
 def world_of(name, **options):
-    """One for all tests on the same options: none of them may change it."""
+    """A world shared by all tests with the same options: none of them may change it."""
     key = name, *sorted(options.items())
     if key not in WORLDS:
         world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **{**options_of(name), **options})
@@ -40,7 +40,7 @@ def world_of(name, **options):
 
 
 def fine(name, **changes):
-    """A right instance for all rows, but for the changes."""
+    """A valid instance for all rows, except for the changes."""
     per_node = np.tile(np.array([0, 0.5, 1, 0.25, 0, 0.75], np.float32), (B, 1))
     good = {"locs": np.linspace(0, 1, B * N * 2).reshape(B, N, 2)}
     if name in ("VRPP", "CVRPP"):
@@ -66,7 +66,7 @@ def fine(name, **changes):
 
 
 def put(name, field, at, value):
-    """A right instance with one wrong element."""
+    """A valid instance with one wrong element."""
     array = np.array(fine(name)[field], float)
     array[at] = value
     return fine(name, **{field: array})
@@ -74,7 +74,7 @@ def put(name, field, at, value):
 
 @contextmanager
 def refused(world, error, *words):
-    """The block raises `error`, whose text holds all the words, and the world is what it was, to the bit."""
+    """Asserts that the block raises `error` with all the words, and that the world is unchanged to the bit."""
 
     def all_of_it():
         return rows_of(world), world.seed, world.num_instances, world.final_rows.tolist()
@@ -102,8 +102,8 @@ LEVELS = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_right_instances_are_played(name):
-    """So that every refusal below is the fault of its change; a bin of max_waste and a customer of 0 are right."""
+def test_valid_instances_are_played(name):
+    """So every refusal below is due to its change; a bin of max_waste and a customer of 0 are valid."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance=fine(name))
     assert world.action_mask[:, 1:].any(axis=1).all()
@@ -119,7 +119,7 @@ def test_amounts_are_finite_and_not_negative(name, field, value):
 
 @pytest.mark.parametrize(("name", "field"), LEVELS)
 def test_the_depot_holds_nothing(name, field):
-    """Not even a little."""
+    """Not even a small amount."""
     with refused(world_of(name), BadInstance, f"row 1: {field}[0] = 0.25"):
         world_of(name).reset(instance=put(name, field, (1, 0), 0.25))
 
@@ -146,15 +146,15 @@ def test_coordinates_are_finite(name, value):
 
 
 @pytest.mark.parametrize(("name", "field"), LEVELS)
-def test_what_float32_cannot_hold_is_named_as_given(name, field):
+def test_values_beyond_float32_are_named_unrounded(name, field):
     """1e300 is refused as 1e300."""
     with refused(world_of(name), BadInstance, f"row 2: {field}[3] = 1e+300"):
         world_of(name).reset(seed=9, instance=put(name, field, (2, 3), 1e300))
 
 
 @pytest.mark.parametrize(("name", "field"), LEVELS[2:])
-def test_padding_is_no_customer_whatever_it_holds(name, field):
-    """Nodes from n_nodes on do not exist: 9 in a bin of 1, or for a truck of 2, is no fault there."""
+def test_the_content_of_padding_is_ignored(name, field):
+    """Nodes from n_nodes on do not exist: 9 in a bin of 1, or for a truck of 2, is allowed there."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance={**put(name, field, (2, 5), 9.0), "n_nodes": [6, 6, 5, 6]})
     assert not world.action_mask[2, 5]
@@ -162,15 +162,15 @@ def test_padding_is_no_customer_whatever_it_holds(name, field):
 
 @pytest.mark.parametrize("name", NAMES[1:])
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan])
-def test_a_truck_takes_something(name, value):
-    """Capacities above 0, in waste worlds at least one full bin."""
+def test_a_truck_has_a_capacity(name, value):
+    """Above 0, in waste worlds at least one full bin."""
     with refused(world_of(name), BadInstance, f"row 2: capacity = {value:g}"):
         world_of(name).reset(instance=put(name, "capacity", (2,), value))
 
 
 @pytest.mark.parametrize("name", NAMES[2:])
 def test_trucks_and_bins(name):
-    """A truck below one bin, and bins that hold nothing."""
+    """A truck smaller than one bin, and bins of capacity 0."""
     with refused(world_of(name), BadInstance, "row 2: capacity = 0.75", "max_waste"):
         world_of(name).reset(instance=put(name, "capacity", (2,), 0.75))
     for value in (0.0, -1.0, math.nan, math.inf):
@@ -188,7 +188,7 @@ def test_days_are_finite_and_not_negative(field, at, value):
 
 
 def test_sensor_noise_is_finite_and_not_negative():
-    """Of a world with a noisy sensor."""
+    """In a world with a noisy sensor."""
     world = world_of("SDWCVRP", sensor_sigma=0.2)
     for value in (math.nan, math.inf, -1.0):
         noise = np.ones((B, T, N))
@@ -202,7 +202,7 @@ FLAGS[2, 0] = True
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_fields_that_all_worlds_share(name):
+def test_fields_of_all_worlds(name):
     """Limits, sizes, owners, a mandatory depot."""
     world = world_of(name)
     cases = [
@@ -238,14 +238,14 @@ def test_fields_that_all_worlds_share(name):
         ("SDWCVRP", "daily_fill"),
     ],
 )
-def test_what_makes_the_problem_may_not_be_left_out(name, field):
-    """The missing field is named."""
+def test_required_fields_may_not_be_left_out(name, field):
+    """The message names the missing field."""
     with refused(world_of(name), ShapeError, repr(field)):
         world_of(name).reset(instance={k: v for k, v in fine(name).items() if k != field})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_matrices_that_cannot_be(name):
+def test_invalid_matrices_are_refused(name):
     """Non-zero diagonal, negative, NaN, not square."""
     world = world_of(name, metric="matrix")
     for at, value, words in (
@@ -263,8 +263,8 @@ def test_matrices_that_cannot_be(name):
 
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP"])
-def test_windows_that_cannot_be(name):
-    """Closing before opening, NaN, a negative service time, a truck that stands still; reach is no matter here."""
+def test_invalid_windows_are_refused(name):
+    """Closing before opening, NaN, a negative service time, a speed of 0; reach does not matter here."""
     world = world_of(name, time_windows=True)
     windows = np.tile(np.array([0.0, 2.0]), (B, N, 1))
     good = fine(
@@ -288,7 +288,7 @@ def test_windows_that_cannot_be(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_customer_out_of_reach_is_no_fault(name):
-    """These worlds need not visit all: a limit below every way there and back leaves the depot alone."""
+    """These worlds need not visit all: with a limit below every round trip only the depot is allowed."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=B, seed=5, **options_of(name))
     world.reset(instance=fine(name, max_length=np.full(B, 1e-4)))
     assert (world.action_mask == (np.arange(N) == 0)).all()
@@ -340,8 +340,8 @@ def test_a_customer_out_of_reach_is_no_fault(name):
         ("WCVRP", {"preset": "cf95"}, ("cf95",)),
     ],
 )
-def test_configurations_that_cannot_be(name, wrong, words):
-    """Keys of other worlds, bad names of laws, numbers out of bounds, trucks too small: the key and the value."""
+def test_invalid_configurations_are_refused(name, wrong, words):
+    """Keys of other worlds, unknown laws, numbers out of bounds, trucks too small: the message has key and value."""
     with pytest.raises(ConfigError) as caught:
         milkrun.make(f"milkrun/{name}-v0", num_envs=1, **wrong)
     missing = [word for word in words if word not in str(caught.value)]
@@ -360,7 +360,7 @@ def test_configurations_that_cannot_be(name, wrong, words):
     ],
 )
 def test_weights_are_finite(name, weight):
-    """An infinite price times nothing is no number."""
+    """An infinite price times 0 is NaN."""
     with pytest.raises(ConfigError, match=f"{weight} = inf"):
         milkrun.make(f"milkrun/{name}-v0", num_envs=1, **{weight: math.inf})
 
@@ -381,7 +381,7 @@ WEEK = {
 }
 TIMES = {"time_windows": [[0, 20], [0, 20], [0, 6], [0, 20]], "service_time": [0, 1, 1, 1], "speed": [1.0]}
 
-# world, options, instance, actions played, the illegal one, its reason
+# world, options, instance, played actions, the illegal one, its reason
 REASONS = {
     "visited": ("VRPP", {}, PRIZES, (1,), 1, "visited"),
     "visited bin": ("WCVRP", {}, {**BINS, "capacity": 1.6}, (2,), 2, "visited"),
@@ -441,7 +441,7 @@ def one_row(fields):
 
 @pytest.mark.parametrize("case", REASONS)
 def test_an_illegal_action_raises_with_its_reason(case):
-    """illegal="raise" names row, action and reason and nothing moves; noop counts the step and changes nothing else."""
+    """illegal="raise" names row, action and reason and changes nothing; noop only counts the step."""
     name, options, fields, played, action, reason = REASONS[case]
     for rule in ("raise", "noop"):
         world = milkrun.make(
@@ -487,7 +487,7 @@ OWN = {
 
 @pytest.mark.parametrize("name", OWN)
 def test_places_in_another_unit_have_no_automatic_weight(name):
-    """The error names the options; with the price of a kilometre, or the box of the places, they are played."""
+    """The error names the options; with the price of a kilometre, or the box of the places, the instance is played."""
     world = world_spec(f"milkrun/{name}-v0").load()
     own = {key: np.asarray(value, np.float32) for key, value in OWN[name].items()}
     rule = (
@@ -505,7 +505,7 @@ def test_places_in_another_unit_have_no_automatic_weight(name):
 
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
-def test_solvers_ask_for_the_price_of_a_kilometre_too(name):
+def test_solvers_also_require_the_price_of_a_kilometre(name):
     """`solve` takes the same arrays, in a batch, and the same option."""
     own = {key: np.asarray(value, np.float32)[None] for key, value in OWN[name].items()}
     with pytest.raises(BadInstance, match="give length_weight"):
@@ -515,8 +515,8 @@ def test_solvers_ask_for_the_price_of_a_kilometre_too(name):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("field", ["locs", "dist"])
-def test_lengths_beyond_all_rewards_are_refused(name, field):
-    """Single precision holds 1e38, but not the reward of a leg across it."""
+def test_lengths_beyond_the_range_of_rewards_are_refused(name, field):
+    """1e38 fits single precision, but the reward of such a leg does not."""
     world = world_of(name, **({"metric": "matrix"} if field == "dist" else {}), length_weight=1.0)
     far = np.full((B, N, 2) if field == "locs" else (B, N, N), 1e38, np.float32)
     if field == "dist":
@@ -535,8 +535,8 @@ def test_lengths_beyond_all_rewards_are_refused(name, field):
         ("WCVRP", "locs", {"length_weight": 1e10}),
     ],
 )
-def test_prices_beyond_all_rewards_are_refused(name, field, options):
-    """1e30 of something at 1e10 a unit is 1e40."""
+def test_prices_beyond_the_range_of_rewards_are_refused(name, field, options):
+    """1e30 units at 1e10 each are 1e40."""
     (weight,) = options
     world = world_of(name, **{"length_weight": 1.0, **options})
     instance = fine(name)
@@ -560,15 +560,15 @@ def test_prices_beyond_all_rewards_are_refused(name, field, options):
         ("VRPP", {"max_loc": 5e-324}, "length_weight = inf times a leg of "),
     ],
 )
-def test_options_beyond_all_rewards_are_refused(name, options, said):
-    """Before anything is drawn."""
+def test_options_beyond_the_range_of_rewards_are_refused(name, options, said):
+    """Before any instance is drawn."""
     with pytest.raises(ConfigError, match=re.escape(said)):
         milkrun.make(f"milkrun/{name}-v0", **options)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_closed_action_has_a_reason_of_the_list(name):
-    """Along random plays; the first row that errs is named and no row moves."""
+def test_every_masked_action_has_a_reason_of_the_list(name):
+    """Along random plays; the error names the first row at fault and no row changes."""
     reasons = ("visited", "over capacity", "too long", "depot closed by must-go", "out of range")
     world = milkrun.make(
         f"milkrun/{name}-v0", num_envs=B, seed=3, num_loc=8, illegal="raise", max_length=2.0, autoreset="disabled"
@@ -589,8 +589,8 @@ def test_every_closed_action_has_a_reason_of_the_list(name):
     assert seen > 50
 
 
-def test_a_count_of_actions_above_the_record_is_borne():
-    """A loaded state may say that it has counted on; the record itself is no longer."""
+def test_a_count_of_actions_above_the_length_of_the_record_is_accepted():
+    """A loaded state may have a higher count; the record itself is not longer."""
     world = world_of("SDWCVRP")
     world.reset(seed=1)
     saved = world.state_dict()

@@ -1,4 +1,4 @@
-"""The profit and waste worlds, rule by rule, against numbers worked out by hand on a 3 x 4 rectangle."""
+"""The profit and waste worlds, rule by rule, compared with numbers by hand on a 3 x 4 rectangle."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ FIELDS = ("must_go", "max_length", "n_nodes", "time_windows", "service_time", "s
 
 
 def split(changes):
-    """The changes that are instance fields, and those that are options."""
+    """Splits the changes into instance fields and options."""
     fields = {name: changes.pop(name) for name in (*FIELDS, "dist", "prize", "max_waste") if name in changes}
     return fields, changes
 
 
 def vrpp(**changes):
-    """A row of the VRPP, or of the CVRPP if customers weigh something."""
+    """A row of the VRPP, or of the CVRPP if customers have weights."""
     fields, options = split(changes)
     instance = {"prize": PRIZE, **({} if "dist" in fields else {"locs": SQUARE}), **fields}
     if "time_windows" in fields:
@@ -37,7 +37,7 @@ def wcvrp(waste=WASTE, capacity=1.6, **changes):
 
 
 def test_vrpp_episode_field_by_field():
-    """Prizes 10 + 10 against 3 + 4 + 5 driven: 8, in steps 7, 6, -5; the return counts as a trip."""
+    """Prizes 10 + 10 less 3 + 4 + 5 driven: 8, in steps 7, 6, -5; the return counts as a trip."""
     m = vrpp()
     check(m, allowed=[0, 1, 2, 3], collected=0, tour_length=0, trip_length=0, trips=0, load=0)
     m.step(1)
@@ -50,15 +50,15 @@ def test_vrpp_episode_field_by_field():
 
 
 @pytest.mark.parametrize(("weight", "is_open"), [(5.00014, True), (5.00016, False)])
-def test_capacity_is_met_within_the_tolerance(weight, is_open):
+def test_capacity_is_compared_with_the_tolerance(weight, is_open):
     """15 + 1e-5 * 15 is 15.00015: a load of 10 + 5.00014 fits, 10 + 5.00016 does not."""
     m = vrpp(weight=[0, 10, weight, 1], capacity=15)
     m.step(1)
     assert m.action_mask[2] is is_open
 
 
-def test_large_whole_numbers_are_compared_exactly():
-    """At 1 000 000 the relative tolerance would be 10; it is 0.5, so one unit too many is closed."""
+def test_large_integers_are_compared_exactly():
+    """At 1 000 000 the relative tolerance would be 10; it is 0.5, so one unit too many is masked."""
     m = vrpp(weight=[0, 600_000, 400_000, 400_001], capacity=1_000_000)
     m.step(1)
     check(m, allowed=[0, 2])
@@ -73,8 +73,9 @@ def test_max_length_counts_the_leg_home():
     check(m, allowed=[0])
 
 
-def test_reserve_keeps_room_for_the_mandatory():
-    """Room for bin 3 (.3) is kept of 1.6: after bin 1 the full bin 2 would make 1.8, so only bin 3 is open."""
+def test_reserve_keeps_capacity_for_mandatory_customers():
+    """Of 1.6, the capacity for bin 3 (.3) is reserved: after bin 1 the full bin 2 would make 1.8, so only bin 3 is
+    allowed."""
     m = wcvrp(must_go=ONLY_3)
     check(m, allowed=[1, 2, 3])
     m.step(1)
@@ -86,14 +87,14 @@ def test_reserve_keeps_room_for_the_mandatory():
 
 
 def test_reserve_ends_with_the_visit():
-    """Truck of 1.3: once bin 3 (.3) is served no room is reserved any more and the full bin 2 fits."""
+    """Truck of 1.3: after bin 3 (.3) is served no capacity is reserved and the full bin 2 fits."""
     m = wcvrp(capacity=1.3, must_go=ONLY_3)
     m.step(3)
     check(m, allowed=[0, 1, 2])
 
 
-def test_without_reserve_the_mandatory_can_be_crowded_out():
-    """Bins 1 and 2 make 1.5; bin 3 no longer fits, so the depot opens and the mandatory bin is missed."""
+def test_without_reserve_a_mandatory_customer_may_not_fit():
+    """Bins 1 and 2 make 1.5; bin 3 no longer fits, so the depot is allowed and the mandatory bin is missed."""
     m = wcvrp(must_go=ONLY_3, must_go_reserve=False)
     m.step(1)
     check(m, allowed=[2, 3])
@@ -103,16 +104,16 @@ def test_without_reserve_the_mandatory_can_be_crowded_out():
     check(m, terminated=True, overflows=0, skipped=1, missed_must_go=1)
 
 
-def test_reserve_forgets_what_no_trip_can_reach():
-    """Bin 2 lies 10 there and back, over the limit 9: no room is reserved for it and it does not close the depot."""
+def test_reserve_ignores_customers_out_of_reach():
+    """Bin 2 lies 10 there and back, over the limit 9: no capacity is reserved for it and it does not mask the depot."""
     m = wcvrp(max_length=9, must_go=[False, False, True, False], capacity=1)
     check(m, allowed=[0, 1, 3])
     play(m, [1, 0])
     check(m, missed_must_go=1, overflows=1)
 
 
-def test_reserve_lets_the_mandatory_pass_among_themselves():
-    """Mandatory 2 and 3 (1 + .3) overfill a truck of 1: no optional bin opens, each mandatory one still does."""
+def test_reserve_does_not_mask_mandatory_customers():
+    """Mandatory 2 and 3 (1 + .3) exceed a truck of 1: no optional bin is allowed, but each mandatory one is."""
     m = wcvrp(capacity=1, must_go=[False, False, True, True])
     check(m, allowed=[2, 3])
     m.step(3)
@@ -120,7 +121,7 @@ def test_reserve_lets_the_mandatory_pass_among_themselves():
 
 
 def test_mandatory_without_weight_reserves_nothing():
-    """In VRPP nothing weighs, W is 0: the optional stay open, only the end is closed until 3 is visited."""
+    """VRPP has no weights, so W is 0: optional customers stay allowed, only the end is masked until 3 is visited."""
     m = vrpp(must_go=ONLY_3)
     check(m, allowed=[1, 2, 3])
     play(m, [1, 3])
@@ -128,7 +129,7 @@ def test_mandatory_without_weight_reserves_nothing():
 
 
 def test_multi_trip_depot_rule():
-    """At the depot a waiting mandatory bin closes the end; from a customer the way home is always open."""
+    """At the depot an unserved mandatory bin masks the end; from a customer the way home is always allowed."""
     m = wcvrp(capacity=1, trips="multi", must_go=ONLY_3)
     check(m, allowed=[1, 2, 3])
     m.step(1)
@@ -141,16 +142,16 @@ def test_multi_trip_depot_rule():
     check(m, terminated=True, reward=-10, trips=2, tour_length=14, overflows=1, skipped=1)
 
 
-def test_empty_tour_is_legal_and_pays_for_the_full_bin():
-    """Depot at the depot ends at once: nothing collected, bin 2 is full."""
+def test_empty_tour_is_legal_and_charged_for_the_full_bin():
+    """The depot at the depot ends the episode: nothing collected, bin 2 is full."""
     for trips in ("single", "multi"):
         m = wcvrp(trips=trips)
         m.step(0)
         check(m, terminated=True, reward=-10, tour_length=0, trips=0, overflows=1, skipped=3, tour=[0])
 
 
-def test_multi_return_ends_when_nobody_is_left():
-    """After the third trip no customer is open and the return itself ends: no extra action at the depot."""
+def test_multi_return_ends_without_remaining_customers():
+    """After the third trip no customer is allowed and the return itself ends: no extra action at the depot."""
     m = wcvrp(capacity=1, trips="multi")
     rewards = play(m, [1, 0, 2, 0, 3])
     assert rewards == pytest.approx([2, -3, 5, -5, -1])
@@ -159,8 +160,9 @@ def test_multi_return_ends_when_nobody_is_left():
     check(m, terminated=True, reward=-4, trips=3, tour_length=24, skipped=0)
 
 
-def test_multi_return_ends_when_the_rest_is_out_of_reach():
-    """Limit 8: trips to 1 (6) and 3 (8) fit, bin 2 (10) never does; the second return ends and pays its overflow."""
+def test_multi_return_ends_if_the_rest_is_out_of_reach():
+    """Limit 8: trips to 1 (6) and 3 (8) fit, bin 2 (10) never does; the second return ends with the charge of its
+    overflow."""
     m = wcvrp(trips="multi", max_length=8)
     check(m, allowed=[0, 1, 3])
     play(m, [1, 0, 3, 0])
@@ -176,8 +178,8 @@ def test_full_means_within_a_millionth(level, overflows):
         check(m, overflows=overflows)
 
 
-def test_padding_is_never_open_and_never_charged():
-    """With three true nodes, node 3 is closed, and its full mandatory bin counts neither as overflow nor as missed."""
+def test_padding_is_never_allowed_and_never_charged():
+    """With three real nodes, node 3 is masked, and its full mandatory bin counts neither as overflow nor as missed."""
     m = wcvrp(waste=[0, 0.5, 0.5, 1], must_go=ONLY_3, n_nodes=3)
     check(m, allowed=[0, 1, 2])
     m.step(3)
@@ -187,7 +189,7 @@ def test_padding_is_never_open_and_never_charged():
 
 
 def test_illegal_action_changes_only_the_count():
-    """A visited customer again: no reward, no leg, one step more."""
+    """A visited customer again: no reward, no leg, one more step."""
     m = vrpp()
     m.step(1)
     m.step(1)
@@ -195,7 +197,7 @@ def test_illegal_action_changes_only_the_count():
 
 
 def test_truncation_charges_no_overflow():
-    """Cut off after one step the row is not at its end: bin 2 is full but not charged, only index 0 stays open."""
+    """Truncated after one step: bin 2 is full but not charged, only index 0 stays allowed."""
     for reward in ("dense", "terminal"):
         m = wcvrp(max_steps=1, reward=reward)
         m.step(1)
@@ -203,7 +205,7 @@ def test_truncation_charges_no_overflow():
 
 
 def test_asymmetric_matrix_reads_row_to_column():
-    """Out to 1 costs 1 and back 10: the limit 5 closes customer 1 (11 in all), customer 2 costs 2 + 3 and fits."""
+    """Out to 1 costs 1 and back 10: the limit 5 masks customer 1 (11 in total), customer 2 costs 2 + 3 and fits."""
     dist = [[0, 1, 2], [10, 0, 1], [3, 1, 0]]
     m = vrpp(dist=dist, prize=[0, 5, 5], max_length=5)
     check(m, allowed=[0, 2])
@@ -214,7 +216,7 @@ def windows(*pairs, close_depot=20.0, **config):
     return vrpp(time_windows=[(0, close_depot), *pairs], service_time=[0, 1, 1, 1], **config)
 
 
-def test_early_arrival_waits_for_free():
+def test_early_arrival_waits_without_cost():
     """Arrive at 1 at 3, wait until 5, serve until 6; then 2 (at 10, closes 9.9) is too late, 3 (at 11) is not."""
     m = windows((5, 6), (0, 9.9), (0, 20))
     check(m, allowed=[0, 1, 2, 3])
@@ -227,19 +229,19 @@ def test_early_arrival_waits_for_free():
 
 
 @pytest.mark.parametrize(("close", "is_open"), [(3, True), (2.99998, True), (2.9999, False)])
-def test_arrival_meets_the_closing_within_the_tolerance(close, is_open):
+def test_arrival_is_compared_with_the_tolerance(close, is_open):
     """Arrival at 3; the tolerance at 3 is 3e-5."""
     assert windows((0, close), (0, 20), (0, 20)).action_mask[1] is is_open
 
 
 @pytest.mark.parametrize(("close", "is_open"), [(11, True), (10.9999, True), (10.9998, False)])
-def test_the_way_home_must_beat_the_depot(close, is_open):
+def test_the_truck_must_be_home_before_the_depot_closes(close, is_open):
     """Node 2: arrive 5, serve until 6, home at 11; the tolerance at 11 is 1.1e-4."""
     assert windows((0, 20), (0, 20), (0, 20), close_depot=close).action_mask[2] is is_open
 
 
 def test_speed_divides_travel_and_not_service():
-    """At speed 2 node 2 is reached at 2.5, left at 3.5, home by 6 when the depot closes; the length driven stays 5."""
+    """At speed 2 node 2 is reached at 2.5, left at 3.5, home by 6 when the depot closes; the driven length stays 5."""
     m = windows((0, 20), (0, 20), (0, 20), speed=2, close_depot=6)
     check(m, allowed=[0, 1, 2, 3])
     m.step(2)
@@ -247,7 +249,7 @@ def test_speed_divides_travel_and_not_service():
 
 
 def test_each_trip_starts_at_time_zero():
-    """Node 2 closes at 5: after a first trip to 1 it is reached in time again, straight from 1 it is not."""
+    """Node 2 closes at 5: after a first trip to 1 it is reached in time, directly from 1 it is not."""
     m = windows((0, 20), (0, 5), (0, 20), trips="multi")
     m.step(1)
     check(m, current_time=[4], allowed=[0, 3])

@@ -1,7 +1,7 @@
-"""What must not matter in the profit and waste worlds, and what must.
+"""Invariances of the profit and waste worlds.
 
-A row is the same bits whatever its batch, threads and history; customers are those of every world of the seed; a waste
-world without surprise is the simpler one; scaled or relabelled instances are played alike.
+A row has the same bits in every batch, with any threads and history. Customers of a seed are equal in all worlds. A
+waste world without noise equals the simpler one. Scaled or relabelled instances are played equally.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def make(name, rows, **options):
 
 
 def walk(world, turns=25):
-    """Random masked steps, over the ends of episodes and into the next."""
+    """Random masked steps, across the ends of episodes."""
     for turn in range(turns):
         world.step(world.sample_actions(1, turn))
     return world
@@ -38,12 +38,12 @@ def begun(name, rows, **options):
     return world
 
 
-# -- 12.7 -------------------------------------------------------------------------------------------------------------
+# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_rows_do_not_know_their_batch(name):
-    """Rows of 1000 equal those of batches of 1, 7 and 64, cut out at any place, on one thread and on two."""
+def test_rows_do_not_depend_on_their_batch(name):
+    """Rows of 1000 equal those of batches of 1, 7 and 64 at any offset, on one thread and on two."""
     days = {"horizon": 2} if name == "SDWCVRP" else {}
     whole = walk(begun(name, 1000, threads=2, **days))
     assert (whole.stream[:, 2] > 0).mean() > 0.2
@@ -57,7 +57,7 @@ def test_rows_do_not_know_their_batch(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_history_is_forgotten(name):
+def test_rows_do_not_depend_on_history(name):
     """After other episodes, other instances and resets of some rows, the seed gives the same rows again."""
     fresh = rows_of(begun(name, 16))
     world = walk(begun(name, 16, seed=99))
@@ -87,8 +87,8 @@ def given_fields(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_reset_of_some_rows_leaves_the_others(name):
-    """To the bit, and the reset rows begin the episode that follows theirs."""
+def test_a_reset_of_some_rows_does_not_change_the_others(name):
+    """To the bit, and the reset rows start their next episode."""
     world = walk(begun(name, 12), turns=2)
     others = [0, 1, 3, 4, 6, 7, 8, 10]
     before, episodes = rows_of(world, others), world.stream[:, 2].copy()
@@ -100,7 +100,7 @@ def test_a_reset_of_some_rows_leaves_the_others(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_generator_and_world_draw_the_same(name):
-    """Instance i of a seed is row i of the world, one by one or at once, and plays alike when handed over."""
+    """Instance i of a seed is row i of the world, individually or in a batch, and plays equally if given."""
     options = {"sensor_sigma": 0.2} if name == "SDWCVRP" else {}
     generator = get_generator(name.lower(), num_loc=N, **options)
     made, world = generator.generate(128, seed=7), begun(name, 128, autoreset="disabled", **options)
@@ -121,16 +121,16 @@ def test_generator_and_world_draw_the_same(name):
     assert (world.locs[:, 1:] == again["locs"]).all()
 
 
-def test_a_generator_walks_on():
-    """Without a seed the second call gives what follows."""
+def test_a_generator_continues():
+    """Without a seed the second call returns the next instances."""
     generator = get_generator("cwcvrp", num_loc=N, seed=7)
     first, second, whole = generator.generate(3), generator.generate((2, 2)), generator.generate(7, seed=7)
     assert second["waste"].shape == (2, 2, N) and generator.position == 7
     assert np.concatenate([first["waste"], second["waste"].reshape(4, N)]).tobytes() == whole["waste"].tobytes()
 
 
-def test_customers_are_those_of_every_world_of_the_seed():
-    """Places and depots over all worlds; levels of WCVRP, CWCVRP and SCWCVRP; prizes of VRPP and CVRPP."""
+def test_customers_of_a_seed_are_equal_in_all_worlds():
+    """Places and depots of all worlds; levels of WCVRP, CWCVRP and SCWCVRP; prizes of VRPP and CVRPP."""
     worlds = {name: begun(name, 50) for name in ("CVRP", *NAMES)}
     tsp = milkrun.make("milkrun/TSP-v0", num_envs=50, seed=7, num_loc=N)
     tsp.reset()
@@ -143,8 +143,8 @@ def test_customers_are_those_of_every_world_of_the_seed():
     assert (worlds["VRPP"].prize == worlds["CVRPP"].prize).all()
 
 
-def test_an_attribute_shifts_no_other():
-    """Another law of prizes, noise, must-go or windows leaves the rest as it was."""
+def test_an_attribute_affects_no_other():
+    """Another law of prizes, noise, must-go or windows does not change the rest."""
     plain, other = begun("CVRPP", 20), begun("CVRPP", 20, prize_distribution="continuous", weight_law="units")
     assert (plain.locs == other.locs).all()
     assert (begun("VRPP", 20).prize == begun("VRPP", 20, time_windows=True).prize).all()
@@ -155,8 +155,8 @@ def test_an_attribute_shifts_no_other():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_global_generators_are_not_touched(name):
-    """Constructing, seeding, drawing, stepping, sampling: numpy, Python and torch keep their states."""
+def test_global_generators_are_not_used(name):
+    """Constructing, seeding, drawing, stepping, sampling: the states of numpy, Python and torch are unchanged."""
     torch = pytest.importorskip("torch")
 
     def states():
@@ -171,7 +171,7 @@ def test_global_generators_are_not_touched(name):
     assert states() == before
 
 
-# -- 12.12 ------------------------------------------------------------------------------------------------------------
+# -- rules ------------------------------------------------------------------------------------------------------------
 
 SAME = (
     "current_node",
@@ -191,7 +191,7 @@ SAME = (
 
 
 def play_alike(plain, other, *, but=()):
-    """Both worlds, reset on the same instances, on the actions of the first until all its rows have ended."""
+    """Plays both worlds, reset on the same instances, by the actions of the first until all its rows have ended."""
     turn = 0
     while True:
         for key in SAME:
@@ -210,7 +210,7 @@ def play_alike(plain, other, *, but=()):
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
 @pytest.mark.parametrize("limit", [None, 1.5])
 def test_scwcvrp_without_noise_is_cwcvrp(recourse, limit):
-    """Step for step, to the bit, must-go, overflows and all."""
+    """Step for step, to the bit, must-go and overflows included."""
     found = {"autoreset": "disabled", "num_loc": 25, "max_length": limit}
     plain, other = begun("CWCVRP", 300, **found), begun("SCWCVRP", 300, sigma=0.0, recourse=recourse, **found)
     play_alike(plain, other)
@@ -219,7 +219,7 @@ def test_scwcvrp_without_noise_is_cwcvrp(recourse, limit):
 
 
 def test_sdwcvrp_of_one_day_without_fill_is_cwcvrp():
-    """The night adds nothing and charges the bins that were left full; it clears what the day had marked."""
+    """The night adds nothing and charges the full bins; it resets the marks of the day."""
     found = {"autoreset": "disabled", "num_loc": 25, "must_go": "none"}
     plain, other = begun("CWCVRP", 300, **found), make("SDWCVRP", 300, horizon=1, **found)
     nothing = np.zeros_like(plain.waste)
@@ -241,8 +241,8 @@ def test_sdwcvrp_of_one_day_without_fill_is_cwcvrp():
 
 
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
-def test_waste_is_neither_made_nor_destroyed(recourse):
-    """Initial and nights = collected, lost and left, to 1e-4; a truck that waits at home loses some."""
+def test_waste_is_conserved(recourse):
+    """Initial + nights = collected + lost + left, to 1e-4; a truck that waits at home loses some."""
     world = begun("SDWCVRP", 400, num_loc=15, horizon=10, recourse=recourse, sensor_sigma=0.3, autoreset="disabled")
     initial, fill = (world.initial_waste.sum(axis=1, dtype=float), world.daily_fill.sum(axis=(1, 2), dtype=float))
     finish(world)
@@ -253,7 +253,7 @@ def test_waste_is_neither_made_nor_destroyed(recourse):
 
 @pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
 def test_a_customer_fails_once_a_day(name):
-    """Under `return` a failure reveals the bin, which alone fits a truck: it never fails again that day."""
+    """Under `return` a failure reveals the bin, which alone fits a truck: it does not fail again that day."""
     noise = {"sigma": 0.8} if name == "SCWCVRP" else {"sensor_sigma": 0.8, "horizon": 3}
     world = begun(name, 300, num_loc=12, capacity=1.3, autoreset="disabled", **noise)
     failed = np.zeros((300, 3, 13), int)
@@ -270,7 +270,7 @@ def test_a_customer_fails_once_a_day(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_mandatory_customer_is_missed_on_many_trips(name):
-    """Without max_length, whatever fails."""
+    """Without max_length, despite failures."""
     rule = {"must_go": "level", "must_go_level": 0.5} if name == "SDWCVRP" else {"must_go_rate": 0.4}
     world = begun(name, 400, num_loc=10, trips="multi", autoreset="disabled", **(rule if name in WASTE else {}))
     finish(name_some(world, name))
@@ -279,8 +279,8 @@ def test_no_mandatory_customer_is_missed_on_many_trips(name):
 
 
 @pytest.mark.parametrize("name", NAMES[:5])
-def test_no_mandatory_customer_is_missed_where_all_fit(name):
-    """In a single trip without max_length; SCWCVRP where no bin holds more than expected, as only that is known."""
+def test_no_mandatory_customer_is_missed_if_all_fit(name):
+    """In a single trip without max_length; in SCWCVRP if no bin holds more than expected."""
     rule = {"must_go_rate": 0.3} if name in WASTE else {}
     rule |= {"mu": 0.5, "sigma": 0.1} if name == "SCWCVRP" else {}
     world = begun(name, 400, num_loc=10, trips="single", autoreset="disabled", **rule)
@@ -298,7 +298,7 @@ def test_no_mandatory_customer_is_missed_where_all_fit(name):
 
 @pytest.mark.parametrize("trips", ["single", "multi"])
 def test_skipped_and_missed_add_up_over_the_days(trips):
-    """SDWCVRP at the end: of each morning's bins and mandatory bins those that the day's actions left out."""
+    """SDWCVRP at the end: the sum over the days of each morning's bins and mandatory bins without a visit."""
     world = begun(
         "SDWCVRP", 100, horizon=3, trips=trips, must_go="level", must_go_level=0.4, autoreset="disabled", max_length=1.6
     )
@@ -313,8 +313,8 @@ def test_skipped_and_missed_add_up_over_the_days(trips):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_padding_is_nobody(name):
-    """Nodes beyond n_nodes, full and mandatory as they are, change no mask, reward or count of a smaller instance."""
+def test_padding_has_no_effect(name):
+    """Nodes beyond n_nodes, even if full and mandatory, change no mask, reward or count of a smaller instance."""
     days = {"horizon": 2, "must_go": "level"} if name == "SDWCVRP" else {}
     weights = {"length_weight": 3.0, "autoreset": "disabled", **days}
     small, padded = begun(name, 60, num_loc=5, **weights), make(name, 60, num_loc=8, **weights)
@@ -347,7 +347,7 @@ def test_padding_is_nobody(name):
 
 
 def name_some(world, name):
-    """Mandatory customers for the profit worlds, whose generator names none."""
+    """Adds mandatory customers to the profit worlds, whose generator draws none."""
     if name in NAMES[:2]:
         named = np.random.default_rng(1).random((400, 11)) < 0.3
         named[:, 0] = False
@@ -356,19 +356,19 @@ def name_some(world, name):
 
 
 def finish(world):
-    """Random masked steps until every row has ended by itself."""
+    """Random masked steps until every row has terminated."""
     while len(rows := np.flatnonzero(~world.terminated)):
         world.step(world.sample_actions(6, int(world.i.max()))[rows], rows=rows)
         assert not world.truncated.any()
 
 
-# -- 12.13 ------------------------------------------------------------------------------------------------------------
+# -- scale ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("side", [4.0, 1000.0])
 def test_scaling_the_box_scales_the_lengths(name, side):
-    """Auto weights keep every reward: by 4 to the bit, by 1000 to the precision of float32; the masks are the same."""
+    """Auto weights keep every reward: by 4 to the bit, by 1000 to the precision of float32; the masks are equal."""
     small = begun(name, 100, max_length=2.0, autoreset="disabled")
     large = begun(name, 100, max_length=2.0 * side, max_loc=side, autoreset="disabled")
     exact = side == 4
@@ -387,8 +387,8 @@ def test_scaling_the_box_scales_the_lengths(name, side):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_scaling_the_box_leaves_the_best_plans(name):
-    """Of all plans of 30 instances of 4 customers (SDWCVRP: 10 of 2 over two days) in boxes of 1 and of 3."""
+def test_scaling_the_box_keeps_the_best_plans(name):
+    """All plans of 30 instances of 4 customers (SDWCVRP: 10 of 2 over two days) in boxes of 1 and of 3."""
     n, count = (2, 10) if name == "SDWCVRP" else (4, 30)
     days = {"horizon": 2} if name == "SDWCVRP" else {}
     world = begun(name, count, num_loc=n, **days)
@@ -406,7 +406,7 @@ def test_scaling_the_box_leaves_the_best_plans(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_relabelling_the_customers_relabels_the_play(name):
-    """The customer that was j is now label[j]: masks permuted, rewards and lengths the same."""
+    """Customer j becomes label[j]: masks are permuted, rewards and lengths are equal."""
     first = begun(name, 60, max_length=2.0, autoreset="disabled")
     one = {key: getattr(first, key).copy() for key in (*given_fields(name), "max_length")}
     label = np.concatenate([[0], 1 + np.random.default_rng(3).permutation(N)])
@@ -429,12 +429,13 @@ def test_relabelling_the_customers_relabels_the_play(name):
     assert (label[first.solution()] == second.solution()).all() and (first.objective == second.objective).all()
 
 
-# -- 12.10 ------------------------------------------------------------------------------------------------------------
+# -- torch ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_functional_step(name):
-    """Stepping a clone leaves the original; eight repeats of a TensorDict step to eight repeats of the step."""
+    """Stepping a clone does not change the original; eight repeats of a TensorDict step to eight repeats of the
+    step."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("torchrl")
     tools = pytest.importorskip("tests.api.torchrl_tools")

@@ -1,4 +1,4 @@
-"""Dial-a-ride files: read in every variant that circulates, written as they were, refused with the line at fault."""
+"""Dial-a-ride files: read in every known variant, written unchanged, refused with the line at fault."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = """2 2 100 3 30.5
 
 
 def lines(text=SMALL, **changed):
-    """The lines of a file by number, some of them changed (`L3="..."`) or left out (`L3=None`)."""
+    """The lines of a file by number, some of them changed (`L3="..."`) or removed (`L3=None`)."""
     kept = [changed.get(f"L{k}", line) for k, line in enumerate(text.splitlines(), start=1)]
     return "".join(f"{line}\n" for line in kept if line is not None)
 
@@ -45,7 +45,7 @@ def with_(instance, **fields):
     return dataclasses.replace(instance, **fields)
 
 
-# --- what is read
+# --- reading
 
 
 def test_a_file_becomes_nodes_in_pairs(small):
@@ -78,8 +78,8 @@ def test_fields_are_one_row_of_a_world(small):
     assert with_(small, dist=np.zeros((5, 5))).fields()["dist"].shape == (1, 5, 5)
 
 
-def test_read_gives_what_load_gives(tmp_path, small):
-    """The common reader knows such a file by its first line of five numbers."""
+def test_read_equals_load(tmp_path, small):
+    """The common reader recognises such a file by its first line of five numbers."""
     assert read(tmp_path / "small.txt") == small
 
 
@@ -98,29 +98,30 @@ def test_read_gives_what_load_gives(tmp_path, small):
     ids=["nodes counted", "no last depot", "day of the start", "tabs", "CRLF", "blank lines", "cut", "order"],
 )
 def test_variants_give_the_same_instance(tmp_path, small, text):
-    """Copies in circulation differ in form, not in what they say."""
+    """Known copies differ in form, not in content."""
     assert cordeau.load(stored(tmp_path, text, "variant.txt")) == small
 
 
 def test_without_a_last_depot_the_first_keeps_its_window(tmp_path):
-    """Start window [0, 1440] and no last depot: the day is 1440 long; with it, it ends with the last depot's."""
+    """Start window [0, 1440] and no last depot: the day is 1440 long; with a last depot, the day ends with its
+    window."""
     for last, close in ((None, 1440), (SMALL.splitlines()[6], 100)):
         text = lines(L2="0 1.000 2.000 0 0 0 1440", L7=last)
         assert cordeau.load(stored(tmp_path, text)).time_windows[0] == close
 
 
 def test_load_dir_is_by_name(tmp_path):
-    """Only `.txt` files count, in the order of their names."""
+    """Only `.txt` files are loaded, in the order of their names."""
     for name in ("b.txt", "a.txt", "notes.md"):
         stored(tmp_path, SMALL, name)
     assert [instance.name for instance in cordeau.load_dir(tmp_path)] == ["a", "b"]
 
 
-# --- what is written
+# --- writing
 
 
 def test_save_writes_the_same_numbers(tmp_path, small):
-    """Number by number what was read, in the file's numbering, with both depots."""
+    """The numbers of the file, in its numbering, with both depots."""
     cordeau.save(small, tmp_path / "again.txt")
     words = (tmp_path / "again.txt").read_text().split()
     assert words == SMALL.replace("30.5\n", "30.500\n").split()
@@ -137,14 +138,14 @@ def test_save_writes_the_same_numbers(tmp_path, small):
         ({"window_open": [0, 10.0001, 0, 0, 40]}, "three decimals"),
     ],
 )
-def test_save_refuses_what_the_format_cannot_say(tmp_path, small, fields, said):
-    """The sentence names the reason, and no file is left behind."""
+def test_save_refuses_instances_beyond_the_format(tmp_path, small, fields, said):
+    """The message names the reason, and no file is left."""
     with pytest.raises(ConfigError, match=said):
         cordeau.save(with_(small, **fields), tmp_path / "no.txt")
     assert not (tmp_path / "no.txt").exists()
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_a_fault_names_its_line(tmp_path, text, line, said):
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    """There is no line to name."""
+    """Without a line number."""
     with pytest.raises(FormatError, match="the file is empty"):
         cordeau.load(stored(tmp_path, "\n \n"))
 
@@ -207,8 +208,8 @@ def test_an_empty_file_is_refused(tmp_path):
         st.floats(allow_nan=False).map(repr),
     ),
 )
-def test_any_word_may_be_broken(tmp_path_factory, which, word):
-    """Whatever stands in place of a word, the file is an instance or a FormatError, and no worse."""
+def test_any_replaced_word_is_read_or_refused(tmp_path_factory, which, word):
+    """With any text in place of a word, the file is an instance or raises a FormatError."""
     words = re.split(r"(\s+)", SMALL)
     words[2 * which] = word
     path = tmp_path_factory.getbasetemp() / "broken.txt"
@@ -224,8 +225,9 @@ def test_any_word_may_be_broken(tmp_path_factory, which, word):
 # --- the benchmark
 
 
-def test_all_benchmark_files_load_and_save_alike(tmp_path):
-    """24 files; a-files seat 3 and ride 30, b-files 6 and 45, T = 60 n / K; written, every token is the same."""
+def test_all_benchmark_files_load_and_save_unchanged(tmp_path):
+    """24 files; a-files have 3 seats and ride limit 30, b-files 6 and 45, T = 60 n / K; every written token is
+    equal."""
     instances = cordeau.load_dir(KEPT / "darp")
     assert len(instances) == 24
     for instance in instances:
@@ -250,7 +252,7 @@ def test_a2_16_by_its_lines():
 
 
 def test_a2_16_in_its_variants(tmp_path):
-    """Nodes counted, the last depot left out, the start open to 1440: the same instance."""
+    """Nodes counted, without the last depot, the start open to 1440: the same instance."""
     text = published_file("darp/a2-16.txt").read_text()
     whole = cordeau.load(published_file("darp/a2-16.txt"))
     rows = text.splitlines()

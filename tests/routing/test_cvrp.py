@@ -1,4 +1,4 @@
-"""The CVRP world by hand: each field after each step, the edges of capacity and trip limit, padding, what it refuses.
+"""The CVRP world by hand: each field after each step, the limits of capacity and trips, padding, refusals.
 
 Most tests play a rectangle: depot (0, 0), customers (3, 0), (3, 4), (0, 4) with demands 5, 5, 5 and trucks of 10.
 Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3.
@@ -19,7 +19,7 @@ OPTIONS = ("metric", "reward", "max_steps", "illegal")
 
 
 def cvrp(**changes):
-    """One row on the rectangle with some changes, at its start; a row that has ended stays as it is."""
+    """One row on the rectangle with some changes, at its start; an ended row does not change."""
     options = {name: changes.pop(name) for name in OPTIONS if name in changes}
     given = {name: np.asarray(value)[None] for name, value in {**INSTANCE, **changes}.items()}
     if "dist" in given:
@@ -42,7 +42,7 @@ def play(world, *actions):
 
 
 def check(world, **expected):
-    """Fields of row 0; masks and `visited` as the nodes that are True, `tour` as the actions taken."""
+    """Compares fields of row 0; masks and `visited` as the True nodes, `tour` as the taken actions."""
     actual = {}
     for name in expected:
         value = world.solution()[0, : world.tour_len[0]] if name == "tour" else getattr(world, name)[0]
@@ -81,8 +81,8 @@ def test_episode_field_by_field():
         ([0, 1, 2**31 - 1, 2**31 - 2], 2**31 - 1, [0, 3]),
     ],
 )
-def test_mask_on_the_edge_of_capacity(demand, capacity, allowed):
-    """After customer 1 what fills the truck to the last unit is allowed, one unit more is not, at any scale."""
+def test_mask_at_the_limit_of_capacity(demand, capacity, allowed):
+    """After customer 1 a demand that exactly fills the truck is allowed, one unit more is not, at any scale."""
     w = cvrp(demand_units=demand, capacity=capacity)
     play(w, 1)
     check(w, action_mask=allowed)
@@ -97,25 +97,25 @@ def test_mask_on_the_edge_of_capacity(demand, capacity, allowed):
         (1 / 16, 0.749991, [0, 2, 3]),  # below 1 the tolerance is 1e-5
         (1 / 16, 0.749989, [0]),
         (10_000, 120_000, [0, 2, 3]),
-        (10_000, 119_999, [0]),  # 1e-5 of the limit would be 1.2; the tolerance stays below 0.5
+        (10_000, 119_999, [0]),  # 1e-5 of the limit would be 1.2; the tolerance is below 0.5
     ],
 )
-def test_mask_on_the_edge_of_the_trip_limit(scale, max_length, allowed):
+def test_mask_at_the_trip_limit(scale, max_length, allowed):
     """After customer 1 another one is allowed if the trip over it and home is within the limit."""
     w = cvrp(locs=scale * RECTANGLE, max_length=np.float32(max_length))
     play(w, 1)
     check(w, action_mask=allowed)
 
 
-def test_trip_limit_starts_anew_at_the_depot():
-    """Limit 12: after 1-2 (7 so far) customer 3 would make 14; home, and it is open again."""
+def test_trip_limit_restarts_at_the_depot():
+    """Limit 12: after 1-2 (7 so far) customer 3 would make 14; after the return it is allowed again."""
     w = cvrp(capacity=15, max_length=np.float32(12))
     for action, trip_length, allowed in ((1, 3, [0, 2, 3]), (2, 7, [0]), (0, 0, [3])):
         play(w, action)
         check(w, trip_length=trip_length, action_mask=allowed)
 
 
-def test_trip_limit_may_shut_one_direction():
+def test_trip_limit_may_forbid_one_direction():
     """0-1-2-0 is 1 + 3 + 2 = 6 and fits 8; 0-2-1-0 is 2 + 4 + 5 = 11 and does not."""
     dist = [[0, 1, 2], [5, 0, 3], [2, 4, 0]]
     w = cvrp(dist=dist, demand_units=[0, 1, 1], capacity=2, max_length=np.float32(8))
@@ -127,7 +127,8 @@ def test_trip_limit_may_shut_one_direction():
 
 @pytest.mark.parametrize("metric", ["euclid", "manhattan", "round", "ceil", "trunc1", "haversine", "matrix"])
 def test_customer_out_of_reach_is_refused(metric):
-    """Customer 2 alone is a trip of 2 d(0, 2); a limit just above is fine, one just below is an error that names it."""
+    """Customer 2 alone is a trip of 2 d(0, 2); a limit just above is valid, one just below is an error that names
+    it."""
     alone = {"euclid": 10, "manhattan": 14, "round": 10, "ceil": 10, "trunc1": 100, "haversine": 1111.6, "matrix": 10}
     places = {"locs": RECTANGLE, "metric": metric}
     if metric == "matrix":
@@ -140,7 +141,7 @@ def test_customer_out_of_reach_is_refused(metric):
 
 @pytest.mark.parametrize("action", [1, 3, -1, 4, 2**40])
 def test_illegal_action_only_counts(action):
-    """A visited customer, one over capacity, numbers that are no node: nothing but i, reward and the flag changes."""
+    """A visited customer, one over capacity, invalid nodes: only i, reward and the flag change."""
     w = cvrp()
     play(w, 1, 2)
     before = w.state_dict()
@@ -151,7 +152,7 @@ def test_illegal_action_only_counts(action):
     check(w, i=3, reward=0, illegal=True)
 
 
-def test_depot_is_closed_at_the_depot():
+def test_depot_is_masked_at_the_depot():
     """There are no empty trips."""
     w = cvrp()
     w.step([0])
@@ -169,7 +170,7 @@ def test_depot_is_closed_at_the_depot():
     ],
 )
 def test_illegal_action_raises_with_its_reason(played, action, reason):
-    """illegal="raise" names row, action and reason, and nothing moves."""
+    """illegal="raise" names row, action and reason, and changes nothing."""
     w = cvrp(illegal="raise", **({"max_length": np.float32(11)} if "long" in reason else {}))
     play(w, *played)
     with pytest.raises(IllegalAction, match=f"row 0: action {action}: {reason}"):
@@ -178,7 +179,7 @@ def test_illegal_action_raises_with_its_reason(played, action, reason):
 
 
 def test_truncation_leaves_the_tour_open():
-    """Two steps: 3 and 4 driven, no leg home, the load stays; terminal pays what was driven. auto is 4 (n + 1)."""
+    """Two steps: 3 and 4 driven, no leg home, the load stays; terminal charges the driven length. auto is 4 (n + 1)."""
     w = cvrp(max_steps=2)
     assert play(w, 1, 2) == [-3, -4]
     check(w, truncated=True, terminated=False, action_mask=[0], tour_length=7, trip_length=7, load=10, trips=0)
@@ -196,7 +197,7 @@ def test_terminal_reward_pays_all_at_the_end():
 
 
 def test_padding_is_no_customer():
-    """With n_nodes = 3 customer 3 does not exist, whatever its demand; the row ends without it."""
+    """With n_nodes = 3 customer 3 does not exist, for any demand; the row ends without it."""
     w = cvrp(n_nodes=3, demand_units=[0, 5, 5, 99])
     check(w, action_mask=[1, 2])
     w.step([3])
@@ -206,7 +207,7 @@ def test_padding_is_no_customer():
 
 
 def test_one_customer():
-    """There and back; also where it stands on the depot, which still takes a trip."""
+    """There and back; also at the depot's place, which still requires a trip."""
     w = cvrp(locs=RECTANGLE[:2], demand_units=[0, 1])
     assert play(w, 1, 0) == [-3, -3]
     w = cvrp(locs=[[1, 1], [1, 1]], demand_units=[0, 1])
@@ -214,7 +215,7 @@ def test_one_customer():
     check(w, terminated=True, trips=1, tour_length=0, visited=[1])
 
 
-def test_depot_may_come_apart():
+def test_depot_may_be_given_separately():
     """`depot` with customers-only arrays is the same instance."""
     apart = {"depot": RECTANGLE[None, 0], "locs": RECTANGLE[None, 1:], "demand_units": [[5, 5, 5]], "capacity": [10]}
     world = milkrun.make("milkrun/CVRP-v0", num_envs=1, num_loc=3)
@@ -236,14 +237,14 @@ def test_depot_may_come_apart():
     ],
 )
 def test_wrong_instances_are_refused(wrong, said):
-    """Each with the place and the rule."""
+    """The message has the place and the rule."""
     with pytest.raises(BadInstance, match=f"row 0: {said}"):
         cvrp(**wrong)
 
 
 @pytest.mark.parametrize(("n", "capacity"), [(20, 30), (50, 40), (100, 50), (12, 20), (13, 25), (35, 33), (5000, 150)])
 def test_capacity_follows_the_literature(n, capacity):
-    """The listed size, else the nearest; 35 lies between 30 and 40 and takes the smaller."""
+    """The listed size, else the nearest; 35 lies between 30 and 40 and uses the smaller."""
     world = milkrun.make("milkrun/CVRP-v0", num_envs=1, num_loc=n)
     world.reset(seed=0)
     assert world.capacity[0] == capacity
@@ -268,7 +269,7 @@ def drawn(rng, n):
 
 
 def test_scaling_the_places_scales_the_lengths():
-    """By 4 every bit but the exponent stays, the trip limit scaled alike; by 1000 to the precision of the sum."""
+    """By 4 only the exponent changes, with the trip limit scaled too; by 1000 to the precision of the sum."""
     one = {**drawn(np.random.default_rng(1), 30), "max_length": np.float32(3)}
     worlds = [cvrp(**{**one, "locs": s * one["locs"], "max_length": s * one["max_length"]}) for s in (1, 4, 1000)]
     plans = [roll_out(w).tolist() for w in worlds]
@@ -278,7 +279,7 @@ def test_scaling_the_places_scales_the_lengths():
 
 
 def test_relabelling_the_customers_relabels_the_plan():
-    """The customer that was j is now label[j]; the depot stays 0."""
+    """Customer j becomes label[j]; the depot stays 0."""
     rng = np.random.default_rng(2)
     one = drawn(rng, 30)
     label = np.concatenate([[0], 1 + rng.permutation(30)])
@@ -291,7 +292,7 @@ def test_relabelling_the_customers_relabels_the_plan():
 
 
 @pytest.mark.parametrize(("metric", "unit"), [("round", 1), ("ceil", 1), ("trunc1", 10)])
-def test_a_leg_too_long_for_64_bits_is_no_negative_one(metric, unit):
+def test_a_leg_too_long_for_64_bits_does_not_overflow(metric, unit):
     """From (0, 0) to (0, 3e20) and back is 6e20, and 2**63 is 9.2e18."""
     world = milkrun.make("milkrun/CVRP-v0", 1, num_loc=1, metric=metric, autoreset="disabled")
     instance = {"locs": [[[0, 0], [0, 3e20]]], "demand_units": [[0, 1]], "capacity": [5]}
@@ -301,9 +302,9 @@ def test_a_leg_too_long_for_64_bits_is_no_negative_one(metric, unit):
     assert world.objective[0] == pytest.approx(-6e20 * unit, rel=1e-6)
 
 
-def test_what_is_no_latitude_is_refused():
-    """Given or from a function; beyond 90 degrees the haversine has no meaning and its root may be that of less than
-    nothing."""
+def test_an_invalid_latitude_is_refused():
+    """Given or from a function; beyond 90 degrees the haversine has no meaning and its root may be of a negative
+    number."""
     instance = {"locs": [[[0, 0], [90.5, 100]]], "demand_units": [[0, 1]], "capacity": [5]}
     with pytest.raises(BadInstance, match=r"row 0: locs\[1, 0\] = 90\.5: a latitude lies within -90\.\.90"):
         milkrun.make("milkrun/CVRP-v0", 1, num_loc=1, metric="haversine").reset(instance=instance)

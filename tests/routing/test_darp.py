@@ -1,6 +1,6 @@
-"""The dial-a-ride world keeps the contract of all worlds, says why an action is closed, and shares instances.
+"""The dial-a-ride world fulfils the contract of all worlds, gives reasons of masked actions, and shares instances.
 
-Problems by hand stand on a line, where distances are differences; see `darp_by_hand`.
+Problems by hand are on a line, where distances are differences; see `darp_by_hand`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def begun(rows, **options):
 
 
 def choose(world, turn, first=0):
-    """A legal action a row that depends on nothing but the row's number, its mask and the turn."""
+    """A legal action a row that depends only on the row's number, its mask and the turn."""
     counts = world.action_mask.sum(axis=1)
     rank = (7 * (first + np.arange(world.num_envs)) + 3 * turn) % counts
     return (np.cumsum(world.action_mask, axis=1) > rank[:, None]).argmax(axis=1)
@@ -52,7 +52,7 @@ def on_hand(*instances, **options):
     return DARP.from_instances(instances, autoreset="disabled", **options)
 
 
-# -- the same row everywhere ------------------------------------------------------------------------------------------
+# -- independence of rows ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", BOTH)
@@ -69,7 +69,7 @@ def test_a_row_is_the_same_in_every_batch(case):
 
 @pytest.mark.parametrize("case", BOTH)
 def test_threads_and_history_change_nothing(case):
-    """One thread or two; fresh, or after other episodes, seeds, given instances and single resets."""
+    """One thread or two; new, or after other episodes, seeds, given instances and single resets."""
     one, two = (steps(begun(600, threads=threads, **BOTH[case]), 40) for threads in (1, 2))
     assert rows_of(one) == rows_of(two)
     other = begun(600, **BOTH[case])
@@ -83,8 +83,8 @@ def test_threads_and_history_change_nothing(case):
     assert rows_of(steps(other, 40)) == rows_of(one)
 
 
-def test_no_global_generator_is_touched():
-    """Neither by drawing instances nor by playing."""
+def test_no_global_generator_is_used():
+    """Neither in drawing instances nor in playing."""
     before = np.random.get_state()[1].copy()
     for case in BOTH.values():
         steps(begun(8, **case), 40).sample_actions(1)
@@ -93,7 +93,7 @@ def test_no_global_generator_is_touched():
 
 @pytest.mark.parametrize("case", ["classic", "style b"])
 def test_dense_and_terminal_rewards_have_the_same_sum(case):
-    """Paid per step or all at the end, of 500 episodes; the float64 rewards add up to the objective."""
+    """Per step or at the end, of 500 episodes; the float64 rewards sum to the objective."""
     dense, terminal = (begun(500, reward=reward, **BOTH[case]) for reward in ("dense", "terminal"))
     paid = np.zeros((2, 500))
     for turn in range(20):
@@ -113,8 +113,8 @@ def test_dense_and_terminal_rewards_have_the_same_sum(case):
 
 
 @pytest.mark.parametrize("case", BOTH)
-def test_ended_rows_stay_as_they_ended(case):
-    """Their mask is the depot alone, they refuse a step, and no step of others moves them."""
+def test_ended_rows_do_not_change(case):
+    """Their mask is the depot alone, they refuse a step, and no step of others changes them."""
     world = begun(64, **BOTH[case])
     ended: dict[int, dict[str, bytes]] = {}
     for turn in range(40):
@@ -133,11 +133,11 @@ def test_ended_rows_stay_as_they_ended(case):
 
 @pytest.mark.parametrize("options", [{}, {"preset": "classic-b"}, {"preset": "published"}])
 def test_check_world_finds_nothing(options):
-    """The checker that a world's author runs."""
+    """The checker for authors of worlds."""
     assert milkrun.check_world(milkrun.make(ID, 16, seed=1, **options)) == []
 
 
-# -- why not ----------------------------------------------------------------------------------------------------------
+# -- reasons ----------------------------------------------------------------------------------------------------------
 
 LINE = {"places": [1, 10, -5, 2], "duration": 100.0}
 REASONS = [
@@ -166,7 +166,7 @@ REASONS = [
 
 
 def assert_refused(make, before, action, number, sentence):
-    """Noop: only i grows, and the reason is set. Raise: nothing changes, and the error has the sentence."""
+    """Noop: only i grows, and the reason is set. Raise: nothing changes, and the error has the message."""
     world = make(illegal="noop")
     for earlier in before:
         world.step([earlier])
@@ -203,7 +203,7 @@ def test_reason_of_too_many_requests():
 
 
 def test_reason_of_padding():
-    """Node 3 of an instance of one request beside one of two."""
+    """Node 3 of an instance of one request, batched with one of two."""
     world = on_hand(darp([3, 10]), darp(**TWO))
     assert world.explain(0, 3) == "visited already, or no node of this instance" and world.explain(1, 3) == "allowed"
     world.step([3, 3])
@@ -237,7 +237,7 @@ def test_reasons_of_the_rule_by_deadlines(number, seats, before, action, sentenc
 
 @pytest.mark.parametrize("case", BOTH)
 def test_illegal_steps_count_towards_truncation(case):
-    """Four of them cut a row off at max_steps 4: unfinished, not failed, so nothing is charged."""
+    """Four of them truncate a row at max_steps 4: it is not terminated, so nothing is charged."""
     world = begun(3, max_steps=4, **BOTH[case])
     for _ in range(4):
         assert not world.done.any()
@@ -245,7 +245,7 @@ def test_illegal_steps_count_towards_truncation(case):
     assert world.truncated.all() and not world.terminated.any() and not world.objective.any()
 
 
-def test_the_end_is_told():
+def test_the_end_is_reported():
     """One of two requests served by one of two cars: 1 + 9 + 10 driven and two nodes at 100 each."""
     world = on_hand(darp(**TWO, capacity=[1]))
     assert {"objective", "distance", "unserved", "vehicles_used", "illegal_reason", "reward_exact"} <= {
@@ -262,7 +262,7 @@ def test_the_end_is_told():
 
 
 def test_repeated_rows_share_their_instance():
-    """Each of 32 instances in 64 rows: at most 1/32 of the memory of copies, and the same play."""
+    """Each of 32 instances in 64 rows: at most 1/32 of the memory of copies, and equal plays."""
     copied = begun(32 * 64, num_requests=6)
     names = [name for name, field in copied.fields.items() if field.role.value == "instance"]
     given = [

@@ -1,6 +1,6 @@
-"""What the dial-a-ride world refuses: with the class of error, the place and the value, and left as it was.
+"""Refused input of the dial-a-ride world: class of the error, place and value; the world is unchanged.
 
-Instances have four rows of three requests and two cars of 3 seats; all is right in them but one number.
+Instances have four rows of three requests and two cars of 3 seats, with a single wrong number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORLDS: dict = {}
 
 
 def world_of(**options):
-    """One for all tests on the same options, in the midst of an episode: none of them may change it."""
+    """A world in mid-episode, shared by all tests with the same options: none of them may change it."""
     key = tuple(sorted(options.items()))
     if key not in WORLDS:
         WORLDS[key] = milkrun.make(ID, B, seed=5, illegal="raise", **options)
@@ -33,7 +33,7 @@ def world_of(**options):
 
 
 def fine(rule="classic"):
-    """A right instance for all rows."""
+    """A valid instance for all rows."""
     good = {
         "locs": np.tile(LINE, (B, 1, 1)),
         "demand": np.tile([0, 1, -1, 1, -1, 2, -2], (B, 1)),
@@ -51,15 +51,15 @@ def fine(rule="classic"):
 
 
 def put(field, at, value, rule="classic"):
-    """A right instance with one wrong element."""
+    """A valid instance with one wrong element."""
     array = fine(rule)[field].astype(float if isinstance(value, float) and field != "locs" else fine(rule)[field].dtype)
     array[at] = value
     return {**fine(rule), field: array}
 
 
 @pytest.mark.parametrize("rule", ["classic", "deadlines"])
-def test_right_instances_are_played(rule):
-    """So that every refusal below is the fault of its change; an infinite limit is right too."""
+def test_valid_instances_are_played(rule):
+    """So every refusal below is due to its change; an infinite limit is also valid."""
     world = milkrun.make(ID, B, **(BY_DEADLINES if rule == "deadlines" else CLASSIC))
     world.reset(instance=fine(rule))
     assert world.action_mask.tolist() == [[False, True, False, True, False, True, False]] * B
@@ -113,21 +113,21 @@ DEADLINES = [
 
 
 @pytest.mark.parametrize(("field", "at", "value", "sentence"), NUMBERS + RIDERS)
-def test_numbers_that_cannot_be(field, at, value, sentence):
-    """Row, field, node and value are named."""
+def test_invalid_numbers_are_refused(field, at, value, sentence):
+    """The message names row, field, node and value."""
     with refused(world_of(**CLASSIC), BadInstance, sentence):
         world_of(**CLASSIC).reset(seed=9, instance=put(field, at, value))
 
 
 @pytest.mark.parametrize(("field", "at", "value", "sentence"), [NUMBERS[0], NUMBERS[1], *RIDERS, *DEADLINES])
-def test_numbers_that_cannot_be_under_the_rule_by_deadlines(field, at, value, sentence):
-    """The same of the fields that it has."""
+def test_invalid_numbers_are_refused_under_the_rule_by_deadlines(field, at, value, sentence):
+    """The same for its fields."""
     with refused(world_of(**BY_DEADLINES), BadInstance, sentence):
         world_of(**BY_DEADLINES).reset(seed=9, instance=put(field, at, value, "deadlines"))
 
 
-def test_a_place_too_far_to_be_counted():
-    """At a millionth of a unit of way in a unit of time, 1,000 away is 1e9: twice as much as is allowed."""
+def test_a_place_beyond_the_range_of_clocks_is_refused():
+    """At a speed of 1e-6 a distance of 1,000 takes 1e9: twice the allowed time."""
     world = world_of(**BY_DEADLINES, speed=1e-6)
     world.reset(instance=put("locs", (2, 4, 1), 499.0, "deadlines"))
     sentence = "row 2: locs[4] = [   5. 1000.]: is 1.00001e+09 units of time from the depot at the speed 1e-06, at most"
@@ -136,7 +136,7 @@ def test_a_place_too_far_to_be_counted():
 
 
 def test_the_longest_leg_is_counted_exactly():
-    """5e8 units of time out and 1e9 across: clocks show whole numbers, none negative, and deadlines are kept."""
+    """5e8 time units out and 1e9 across: clocks are integers, none negative, and deadlines are kept."""
     far = np.array([[[0, 0], [500, 0], [-500, 0]]], np.float32)
     world = milkrun.make(ID, 1, rule="deadlines", num_requests=1, num_agents=1, speed=1e-6, autoreset="disabled")
     world.reset(
@@ -156,8 +156,8 @@ def test_the_longest_leg_is_counted_exactly():
     assert clock == [500000000, 1500000000] and world.terminated[0] and world.objective[0] == -1500
 
 
-def test_no_car_at_all():
-    """Every car of a row without seats."""
+def test_a_row_without_seats_is_refused():
+    """No car of the row has a seat."""
     with refused(world_of(**CLASSIC), BadInstance, "row 1: capacity", "= 0: must be at least 1"):
         world_of(**CLASSIC).reset(instance=put("capacity", 1, 0))
 
@@ -172,7 +172,7 @@ def test_no_car_at_all():
         ((0, 1, 2), 1e30, ("row 0: dist[1, 2] = 1e+30", "1e+09")),
     ],
 )
-def test_matrices_that_cannot_be(at, value, words):
+def test_invalid_matrices_are_refused(at, value, words):
     """Non-zero diagonal, negative, NaN, infinite."""
     world = world_of(metric="matrix", **CLASSIC)
     dist = np.ones((B, N, N)) - np.eye(N)
@@ -192,7 +192,7 @@ def test_matrices_that_cannot_be(at, value, words):
         ("window_open", (2, 4), 194.1, 194.0, 1, "window"),
     ],
 )
-def test_nobody_is_listed_whom_no_car_could_serve(field, at, wrong, right, number, kind):
+def test_a_request_that_no_car_can_serve_is_refused(field, at, wrong, right, number, kind):
     """Alone, request 1 takes 4 + 9 + 5 and stops of 1, request 0 takes 3 + 7 + 10 and stops; the day ends at 200."""
     alone = f"request {number} (nodes {2 * number + 1} and {2 * number + 2}) cannot be served even alone: {kind}"
     with refused(world_of(**CLASSIC), BadInstance, "row 2: ", alone):
@@ -208,7 +208,7 @@ FIELDS += [(BY_DEADLINES, "deadlines", name) for name in fine("deadlines")]
 
 @pytest.mark.parametrize(("options", "rule", "field"), FIELDS)
 def test_a_missing_field_is_named(options, rule, field):
-    """Nothing is made up."""
+    """No field has a default."""
     with refused(world_of(**options), ShapeError, repr(field)):
         world_of(**options).reset(instance={k: v for k, v in fine(rule).items() if k != field})
 
@@ -216,7 +216,7 @@ def test_a_missing_field_is_named(options, rule, field):
 @pytest.mark.parametrize(("options", "rule", "field"), FIELDS)
 @pytest.mark.parametrize("change", ["fewer rows", "one axis more", "strings", "complex", "ragged"])
 def test_shapes_and_dtypes(options, rule, field, change):
-    """Batch dims that disagree, wrong axes, what is no number: the field is named, in an error of ours."""
+    """Batch sizes that disagree, wrong axes, non-numbers: a MilkrunError names the field."""
     good = fine(rule)[field]
     wrong = {
         "fewer rows": good[:3],

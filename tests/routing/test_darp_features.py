@@ -1,4 +1,4 @@
-"""The dial-a-ride world by hand: what agents see, travel times, fleets of several sizes, padding."""
+"""The dial-a-ride world by hand: observations, travel times, fleets of several sizes, padding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from milkrun.routing.instances import DARPInstance
 
 
 def alone(**changes):
-    """From (3, 0) at leisure to (10, 0) between 50 and 60."""
+    """From (3, 0) without a window to (10, 0) between 50 and 60."""
     fields = {
         "locs": [[0, 0], [3, 0], [10, 0]],
         "demand": [0, 1, -1],
@@ -28,7 +28,7 @@ def alone(**changes):
 
 
 def anytime(locs, demand, capacity, ride=50):
-    """An instance whose windows never bind."""
+    """An instance without active windows."""
     n = len(locs)
     return alone(
         locs=locs,
@@ -107,7 +107,7 @@ def test_features_under_the_rule_by_deadlines():
 
 
 def test_speed_divides_times_and_not_distances():
-    """At speed 0.5 the 7 between the two last 14, so the pickup may start at 60 - 14 = 46 at the latest."""
+    """At speed 0.5 the distance of 7 takes 14, so the pickup may start at 60 - 14 = 46 at the latest."""
     world = row_of(alone(), speed=0.5)
     assert world.tight_close[0].tolist() == [100, 46, 60]
     world.step([1])
@@ -116,14 +116,14 @@ def test_speed_divides_times_and_not_distances():
 
 @pytest.mark.parametrize(("miles", "hours"), [(62.5, 2), (37.5, 2), (12.5, 0), (87.5, 4)])
 def test_travel_time_by_deadlines_rounds_half_to_even(miles, hours):
-    """At speed 25, 62.5 miles are 2.5 and take 2 hours, 37.5 are 1.5 and take 2."""
+    """At speed 25, 62.5 miles are 2.5 hours, rounded to 2; 37.5 miles are 1.5 hours, also rounded to 2."""
     world = deadlines([[0, 0], [miles, 0], [0, 1]], [0, 1, -1], [48, 30, 30], [5])
     world.step([1])
     assert world.current_time[0] == hours
 
 
 def test_mask_is_never_empty_before_the_first_step():
-    """If no node can be reached in time the depot is allowed at once, and ends the episode."""
+    """If no node can be reached in time the depot is allowed immediately, and ends the episode."""
     world = deadlines([[0, 0], [100, 0], [0, 1]], [0, 1, -1], [48, 3, 30], [5])
     assert legal(world) == [0]
     world.step([0])
@@ -131,7 +131,7 @@ def test_mask_is_never_empty_before_the_first_step():
 
 
 def test_fleet_of_two_sizes_may_leave_a_vehicle_unused():
-    """Seats 2 and 1 differ, so the first may stay at home; of seats 2 and 2 it may not."""
+    """With seats 2 and 1 the first may stay at the depot; with 2 and 2 it may not."""
     demand = [0, 2, -2, 1, -1]
     assert legal(row_of(anytime(LINE, demand, [2, 2]))) == [1, 3]
     world = row_of(anytime(LINE, demand, [2, 1]))
@@ -143,14 +143,14 @@ def test_fleet_of_two_sizes_may_leave_a_vehicle_unused():
     assert world.terminated[0] and world.vehicles_used[0] == 1 and world.objective[0] == -(14 + 200)
 
 
-def test_vehicle_too_small_for_every_request_is_passed_over():
+def test_vehicle_too_small_for_every_request_is_skipped():
     """Two riders do not fit the first vehicle: the second is the active one."""
     world = row_of(anytime(LINE[:3], [0, 2, -2], [1, 2]))
     assert (world.current_agent[0], world.vehicle_finished[0].tolist()) == (1, [True, False])
 
 
 def test_padding_is_never_legal_nor_counted():
-    """Beside a larger instance the small one plays as alone; its padding is visited from the start."""
+    """Batched with a larger instance the small one plays as alone; its padding is visited from the start."""
     world = row_of(alone(), anytime(LINE, [0, 1, -1, 1, -1], [1, 1]), max_steps=12)
     true = row_of(alone(), max_steps=12)
     assert world.visited[0].tolist() == [False, False, False, True, True]

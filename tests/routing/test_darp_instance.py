@@ -1,4 +1,4 @@
-"""A dial-a-ride instance: frozen, equal by its numbers, and refused where a number cannot be."""
+"""A dial-a-ride instance: frozen, equal by its numbers, and validated."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def one_request(**changed):
 
 
 def test_distances_are_between_float32_points():
-    """0.1 is 0.100000001490116 in float32, and the distance is that in float64; a matrix is taken as it is."""
+    """0.1 is 0.100000001490116 in float32, and the distance is that in float64; a matrix is used unchanged."""
     instance = one_request(locs=[[0, 0], [0.1, 0], [0, 1]])
     assert instance.distances()[0, 1] == float(np.float32(0.1))
     matrix = np.array([[0, 1, 2], [3, 0, 4], [5, 6, 0.0]])
     assert (one_request(dist=matrix).distances() == matrix).all()
 
 
-def test_an_instance_cannot_be_written_to():
-    """Not by its attributes, not through its arrays, not through those it was made from."""
+def test_an_instance_is_immutable():
+    """By its attributes, through its arrays, and through the arrays of the constructor."""
     demand = np.array([0, 1, -1])
     instance = one_request(demand=demand)
     demand[1] = 5
@@ -48,8 +48,8 @@ def test_an_instance_cannot_be_written_to():
         instance.name = "two"
 
 
-def test_equal_instances_say_the_same():
-    """The name does not count, every number does."""
+def test_instances_are_equal_by_their_numbers():
+    """The name is ignored, every number is compared."""
     assert one_request() == one_request(name="other")
     assert hash(one_request()) == hash(one_request(name="other"))
     assert one_request() != one_request(max_ride_time=[21])
@@ -88,7 +88,7 @@ def test_equal_instances_say_the_same():
     ],
 )
 def test_bad_numbers_are_refused(fields, said):
-    """The sentence names the instance, the node, the field and the value."""
+    """The message names the instance, the node, the field and the value."""
     with pytest.raises(BadInstance, match=re.escape(f"one: {said}")):
         one_request(**fields)
 
@@ -108,7 +108,7 @@ def test_bad_numbers_are_refused(fields, said):
     ],
 )
 def test_bad_shapes_are_refused(fields, said):
-    """Neither shape nor kind of an array is guessed at."""
+    """Shapes and dtypes are not converted."""
     with pytest.raises(ShapeError, match=re.escape(f"one: {said}")):
         one_request(**fields)
 
@@ -130,11 +130,11 @@ def test_bad_shapes_are_refused(fields, said):
     ],
 )
 def test_unservable_names_the_limit(fields, said):
-    """The way is 3 + 7 + 10. Set down at 50 and after a ride of at most 20, the rider boards at 30 or later."""
+    """The way is 3 + 7 + 10. With the dropoff at 50 and a ride of at most 20, the rider boards at 30 or later."""
     assert one_request(**fields).unservable() == said
 
 
 def test_unservable_depends_on_the_speed():
-    """At half the speed the 7 on board take 14: a limit of 10 forbids what it allowed."""
+    """At half the speed the ride of 7 takes 14, beyond a limit of 10."""
     assert one_request(max_ride_time=[10]).unservable(speed=1.0) == {}
     assert one_request(max_ride_time=[10]).unservable(speed=0.5) == {0: "ride"}

@@ -1,6 +1,6 @@
-"""What the dial-a-ride world refuses beside instances: options, laws that draw nothing, lists of instances, actions.
+"""Refusals of the dial-a-ride world besides instances: options, laws without instances, lists of instances, actions.
 
-A refusal is a sentence of our own family with the name and the value in it, and nothing has moved.
+A refusal is a MilkrunError with the name and the value, and nothing changes.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ DEADLINES_ONLY = {
 
 
 @pytest.mark.parametrize(("wrong", "words"), OPTIONS)
-def test_options_that_cannot_be(wrong, words):
-    """Unknown, out of its list or range, odd, given twice, or contradicting another: option and value are named."""
+def test_invalid_options_are_refused(wrong, words):
+    """Unknown, out of range, odd, given twice, or contradicting another: the message names option and value."""
     with pytest.raises(ConfigError) as caught:
         milkrun.make(ID, 1, **wrong)
     assert not [word for word in words if word not in str(caught.value)], str(caught.value)
@@ -102,7 +102,7 @@ def test_options_that_cannot_be(wrong, words):
     [*(("deadlines", *one) for one in CLASSIC_ONLY.items()), *(("classic", *one) for one in DEADLINES_ONLY.items())],
 )
 def test_options_of_the_other_rule(rule, name, value):
-    """Even at the value that they have there."""
+    """Even with their default value."""
     with pytest.raises(ConfigError, match=f"{name} = .*: no option of the rule '{rule}'"):
         DARPConfig.build(rule=rule, **{name: value})
     with pytest.raises(ConfigError, match=name):
@@ -110,8 +110,8 @@ def test_options_of_the_other_rule(rule, name, value):
 
 
 @pytest.mark.parametrize("impossible", [{"max_ride": 1e-6}, {"open_end": 0.0}, {"side": 1e4}])
-def test_a_law_that_finds_nobody_to_serve(impossible):
-    """1,000 draws that no car could serve are an error of the options, for the world and for the generator alike."""
+def test_a_law_without_feasible_requests_is_refused(impossible):
+    """1,000 draws that no car could serve are an error of the options, for the world and for the generator."""
     world = milkrun.make(ID, 2, **impossible)
     with pytest.raises(ConfigError, match="1,000 draws"):
         world.reset()
@@ -147,24 +147,24 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("given", "words"), LISTS)
-def test_lists_that_are_no_instances(given, words):
-    """Nothing at all, fields missing, unknown, scalar or of another size than the instance; padding is ours to make."""
+def test_invalid_lists_of_instances_are_refused(given, words):
+    """Empty lists, missing, unknown or scalar fields, or fields of another size; only the world adds padding."""
     with pytest.raises(ShapeError) as caught:
         DARP.from_instances(given)
     assert not [word for word in words if word not in str(caught.value)], str(caught.value)
 
 
-def test_padding_is_not_made_by_callers():
-    """A car without seats, a request that no car takes: refused in the row where it stands."""
+def test_padding_by_the_caller_is_refused():
+    """A car without seats, a request that no car takes: the message names the row."""
     with pytest.raises(BadInstance, match=r"instance 1: vehicle 1: capacity is 0, must be at least 1"):
         DARP.from_instances([darp(**TWO), as_mapping(darp(**TWO), capacity=[2, 0])])
     with pytest.raises(BadInstance, match=r"row 1: .*request 0 .*cannot be served even alone: ride"):
         DARP.from_instances([darp(**ONE), darp(**{**ONE, "ride": 6.9})])
 
 
-def test_no_row_begins_without_an_action():
-    """A ride of 9 within 9 - 9e-5 from a pickup open for a moment: either limit is broken by less than the tolerance,
-    both together by more. It is refused, or it can be played; a live row with an empty mask is neither."""
+def test_no_row_starts_without_an_action():
+    """A ride of 9 within 9 - 9e-5 from a pickup with a window of length 0: each limit is broken by less than the
+    tolerance, both together by more. The instance is refused or playable, but no live row has an empty mask."""
     edge = DARPInstance(
         name="edge",
         locs=[[0, 0], [1, 0], [10, 0]],
@@ -181,15 +181,15 @@ def test_no_row_begins_without_an_action():
 
 
 @pytest.mark.parametrize("hook", ["_generate_locations", "_generate_depot"])
-def test_a_generator_that_would_place_requests_is_refused(hook):
-    """Such a hook of other generators would not be asked here."""
+def test_a_generator_with_hooks_for_places_is_refused(hook):
+    """This problem would not call such a hook of other generators."""
     own = type("Placing", (DARPGenerator,), {hook: lambda self, count, seed, first, episode: None})
     with pytest.raises(ConfigError, match=f"Placing has a {hook}: the laws of DARP draw places and times together"):
         own()
 
 
 def test_lists_are_played_by_the_classic_rule():
-    """The rule `deadlines` has no such instances; what does not fit the world asked for is named with its size."""
+    """The rule `deadlines` has no such instances; the error on an instance beyond the requested size names its size."""
     for options in ({"rule": "deadlines"}, {"preset": "published"}):
         with pytest.raises(ConfigError, match="classic"):
             DARP.from_instances([darp(**TWO)], **options)
@@ -204,8 +204,8 @@ def test_lists_are_played_by_the_classic_rule():
 
 
 @pytest.mark.parametrize("options", [SMALL, {"preset": "published"}])
-def test_actions_that_are_none(options):
-    """Floats, booleans, too few, too many axes; and one masked action among four moves no row."""
+def test_invalid_actions_are_refused(options):
+    """Floats, booleans, too few, too many axes; and one masked action among four changes no row."""
     world = milkrun.make(ID, 4, seed=5, illegal="raise", **options)
     with pytest.raises(ResetNeeded):
         world.step([1, 1, 1, 1])
@@ -234,8 +234,8 @@ def test_actions_that_are_none(options):
         assert str(caught.value) == f"row 2: action {action}: {why}" and rows_of(world) == before
 
 
-def test_explain_asks_for_a_row_and_an_action():
-    """A row that is not there, a world that has not begun: an error of ours, no sentence about nothing."""
+def test_explain_requires_a_row_and_an_action():
+    """An invalid row or a world before its reset raises a MilkrunError."""
     world = milkrun.make(ID, 2, seed=5, **SMALL)
     with pytest.raises(ResetNeeded):
         world.explain(0, 1)
@@ -258,8 +258,8 @@ def test_explain_asks_for_a_row_and_an_action():
         ("n_nodes", 9),
     ],
 )
-def test_saved_states_that_kernels_could_not_index_with(field, value):
-    """A request of three aboard is 0..2: row, field and value are named."""
+def test_saved_states_with_invalid_indices_are_refused(field, value):
+    """Requests are 0..2: the message names row, field and value."""
     world = milkrun.make(ID, 2, seed=5, **SMALL)
     world.reset()
     world.step([1, 1])

@@ -1,4 +1,4 @@
-"""States of the dial-a-ride world from outside: what no play can reach is refused, what any play reaches is not."""
+"""Loaded states of the dial-a-ride world: unreachable ones are refused, reachable ones are not."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ PLAYS = [
 
 
 @pytest.mark.parametrize("options", PLAYS, ids=lambda o: f"{o['rule']}-{o.get('num_requests')}")
-def test_no_state_of_a_play_is_refused(options):
-    """64 rows, 60 steps, one in four actions any number: every state passes, also of rows that have ended."""
+def test_no_reachable_state_is_refused(options):
+    """64 rows, 60 steps, one in four actions any number: every state is accepted, also of ended rows."""
     world = milkrun.make(ID, num_envs=64, seed=5, **options)
     world.reset()
     check_play(world)
 
 
 def test_no_state_of_padded_instances_is_refused():
-    """Fleets of other capacities, padding of nodes and vehicles, requests shared by rows: every state passes."""
+    """Fleets of other capacities, padding of nodes and vehicles, instances shared by rows: every state is accepted."""
     ones = [darp([1, 10, -5, 2], capacity=(1, 2, 1), load=[1, 2]), darp([3, 10]), darp([1, 2] * 3, capacity=(1, 3))]
     world = DARP.from_instances(ones, repeat=20, seed=1)
     check_play(world)
@@ -42,7 +42,7 @@ def test_no_state_of_padded_instances_is_refused():
 
 @cache
 def world_aboard(rule):
-    """A row of two requests on a line that has picked up the first (2 riders at 1, on to 10), a second vehicle left."""
+    """A row of two requests on a line after the first pickup (2 riders from 1 to 10), with a second vehicle unused."""
     one = darp([1, 10, -5, 2], capacity=(3, 3), load=[2, 1])
     if rule == "classic":
         world = DARP.from_instances([one])
@@ -102,7 +102,7 @@ CLASSIC = [
     ids=lambda v: str(v)[:30],
 )
 def test_an_impossible_state_is_refused_by_name(rule, name, at, value, said):
-    """One value changed after the first pickup: row, field, value and rule are named."""
+    """One value changed after the first pickup: the message names row, field, value and rule."""
     world = world_aboard(rule)
     arrays = arrays_of(world)
     check(world, arrays)
@@ -113,7 +113,7 @@ def test_an_impossible_state_is_refused_by_name(rule, name, at, value, said):
 
 
 def test_a_rider_of_two_vehicles_is_refused():
-    """Classic: picked up by a vehicle that is gone and not set down; only `deadlines` knows stranded riders."""
+    """Classic: picked up by a finished vehicle without a dropoff; only `deadlines` has stranded riders."""
     said = {"deadlines": None, "classic": "the rider was picked up, but is neither aboard nor dropped off"}
     for rule, words in said.items():
         world = world_aboard(rule)
@@ -128,8 +128,8 @@ def test_a_rider_of_two_vehicles_is_refused():
                 check(world, arrays)
 
 
-def test_the_row_at_fault_is_named():
-    """Of eight rows the sixth."""
+def test_the_message_names_the_row_at_fault():
+    """The sixth of eight rows."""
     world = milkrun.make(ID, num_envs=8, seed=1, num_requests=3, num_agents=2, max_duration=200.0)
     world.reset()
     arrays = arrays_of(world)

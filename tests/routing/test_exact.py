@@ -1,4 +1,4 @@
-"""The exact solvers agree with each other, with numbers worked out by hand, and with the checkers."""
+"""The exact solvers agree with each other, with numbers by hand, and with the checkers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECTANGLE = distance_matrix([[0, 0], [3, 0], [3, 4], [0, 4]])
 
 @pytest.mark.parametrize("solve", [held_karp, brute_force_tsp])
 def test_rectangle_tsp_is_14(solve):
-    """The best tour of the 3 x 4 rectangle is its border."""
+    """The best tour of the 3 x 4 rectangle is its perimeter."""
     cost, tour = solve(RECTANGLE)
     assert cost == 14.0
     assert tour.tolist() in ([0, 1, 2, 3], [0, 3, 2, 1])
@@ -45,7 +45,7 @@ def test_rectangle_cvrp(solve, capacity, max_length, best):
 @pytest.mark.parametrize("n", range(1, 10))
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_held_karp_equals_enumeration(n, symmetric):
-    """Same optimum as all (n - 1)! tours, and the tour has the cost that is claimed."""
+    """Same optimum as all (n - 1)! tours, and the tour has the stated cost."""
     rng = np.random.default_rng(n)
     for _ in range(20 if n < 9 else 4):
         d = distance_matrix(rng.random((n, 2))) if symmetric else rng.random((n, n)) * (1 - np.eye(n))
@@ -58,7 +58,7 @@ def test_held_karp_equals_enumeration(n, symmetric):
 @pytest.mark.parametrize("n", range(1, 6))
 @pytest.mark.parametrize("max_length", [np.inf, 2.9])
 def test_exact_cvrp_equals_enumeration(n, max_length):
-    """Same optimum as every order with every choice of returns, also asymmetric, and the plan is worth its cost."""
+    """Same optimum as every order with every choice of returns, also asymmetric, and the plan has its cost."""
     rng = np.random.default_rng(n)
     for k in range(8):
         d = distance_matrix(rng.random((n + 1, 2))) if k % 2 else rng.random((n + 1, n + 1)) * (1 - np.eye(n + 1))
@@ -97,8 +97,8 @@ def test_finds_the_published_optimum_of_e_n13_k4():
     assert exact_cvrp(d + d.T, demand, 6000)[0] == 247.0
 
 
-def test_refuses_what_it_cannot_solve():
-    """Too many nodes, a plan that does not exist, a demand without its depot."""
+def test_unsolvable_problems_are_refused():
+    """Too many nodes, no feasible plan, a demand without its depot."""
     with pytest.raises(ShapeError, match="at most 17 nodes"):
         held_karp(np.zeros((18, 18)))
     for solve in (exact_cvrp, brute_force_cvrp):

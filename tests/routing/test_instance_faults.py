@@ -1,4 +1,4 @@
-"""Files that are broken: each fault is a FormatError with file, line and section, and no bytes do worse than that."""
+"""Broken files: each fault is a FormatError with file, line and section, and no bytes raise another exception."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ ROUTES = "Route #1: 1 2\nRoute #2: 3\nCost 18\n"
 
 
 def refusal(reader, folder, text):
-    """What the reader says against this text, without the name of the file."""
+    """The reader's error on this text, without the name of the file."""
     path = Path(folder) / "x.vrp"
     path.write_text(text)
     with pytest.raises(FormatError) as refused:
@@ -283,14 +283,14 @@ def test_a_broken_solution_is_refused(tmp_path, text, old, new, said):
 )
 @pytest.mark.parametrize("word", [" ", "best ", "1"])
 def test_a_long_line_takes_no_quadratic_time(tmp_path, reader, text, word):
-    """Half a megabyte of blanks, digits or one word: hours, if each of them were tried against all that follow."""
+    """Half a megabyte of blanks, digits or one word would take hours with quadratic parsing."""
     path = tmp_path / "x.vrp"
     path.write_text(text.format(word * 500_000))
     with contextlib.suppress(FormatError):
         reader(path)
 
 
-DIGITS = "1" * 5000  # int() refuses them with an error of its own
+DIGITS = "1" * 5000  # int() raises its own error for them
 
 
 @pytest.mark.parametrize(
@@ -309,13 +309,13 @@ DIGITS = "1" * 5000  # int() refuses them with an error of its own
     ],
 )
 def test_a_number_of_5000_digits_is_refused_in_its_line(tmp_path, reader, text, said):
-    """With a sentence of the reader."""
+    """With a message of the reader."""
     refused = refusal(reader, tmp_path, text)
     assert refused.startswith(said) and refused.endswith("is too large: at most 1e+30")
 
 
-def test_a_best_value_beyond_all_numbers_is_none(tmp_path):
-    """5000 digits in a comment, of an instance or a tour, read as infinity and say nothing."""
+def test_a_best_value_beyond_float64_is_none(tmp_path):
+    """5000 digits in a comment of an instance or a tour would be read as infinity and are ignored."""
     path = tmp_path / "x.vrp"
     path.write_text(CVRP.replace("TYPE : CVRP", f"COMMENT : Best value: {DIGITS}\nTYPE : CVRP"))
     assert read(path).best is None
@@ -323,16 +323,16 @@ def test_a_best_value_beyond_all_numbers_is_none(tmp_path):
     assert read_solution(path).cost is None
 
 
-def test_words_above_the_routes_are_no_fault(tmp_path):
-    """As SINTEF and others write them: for which instance, by whom, when."""
+def test_text_above_the_routes_is_ignored(tmp_path):
+    """As written by SINTEF and others: instance, author, date."""
     path = tmp_path / "x.sol"
     path.write_text("Instance name : C101\nAuthors : A & B\nDate : 2001\nReference 1.2\nSolution\n" + ROUTES)
     assert read_solution(path).routes == ((1, 2), (3,))
     assert read_solution(path).cost == 18
 
 
-def test_an_instance_is_not_refused_for_what_lies_beside_it(tmp_path, caplog):
-    """A solution that does not parse tells no best value, and the log says why."""
+def test_a_broken_solution_does_not_affect_its_instance(tmp_path, caplog):
+    """A solution that does not parse gives no best value, and the log has the reason."""
     path = tmp_path / "a.vrp"
     path.write_text(CVRP)
     (tmp_path / "a.sol").write_text("NAME : x\n" + ROUTES)
@@ -343,14 +343,14 @@ def test_an_instance_is_not_refused_for_what_lies_beside_it(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", ROUTES, TOUR])
-def test_what_is_no_instance_is_refused(tmp_path, text):
+def test_a_file_without_an_instance_is_refused(tmp_path, text):
     """An empty file, and solutions."""
     assert re.match(r"(, line \d+)?(, \w+)?: ", refusal(read, tmp_path, text))
 
 
 @pytest.mark.parametrize("text", [CVRP, MATRIX, PCVRPTW, VRPB])
-def test_a_file_cut_anywhere_reads_the_same_or_not_at_all(tmp_path, text):
-    """After each of its bytes; a number cut in two never passes for a shorter one."""
+def test_a_truncated_file_reads_the_same_or_is_refused(tmp_path, text):
+    """After each of its bytes; a truncated number is never read as a shorter one."""
     whole, path = tmp_path / "whole", tmp_path / "cut"
     whole.write_text(text)
     complete = []
@@ -361,13 +361,13 @@ def test_a_file_cut_anywhere_reads_the_same_or_not_at_all(tmp_path, text):
             complete.append(length)
         except FormatError as refused:
             assert str(refused).startswith(str(path))
-    assert len(text) - 1 in complete  # only the last line end is missing
+    assert len(text) - 1 in complete  # only the last line end missing
     assert min(complete) >= len(text) - len("1\n-1\nEOF\n")
 
 
 def test_a_solomon_file_cut_within_a_line_is_refused(tmp_path):
-    """It names no number of customers, so it can only be cut unseen between two of them, or behind a line that is as
-    wide as the others: a last line end may be missing."""
+    """The format has no number of customers. So truncation is undetected only between two lines, or after a line of
+    full width without its line end."""
     path, read_again = tmp_path / "cut", {}
     for length in range(len(SOLOMON)):
         path.write_text(SOLOMON[:length])
@@ -419,16 +419,16 @@ WORDS = st.sampled_from(
     text=st.sampled_from([CVRP, MATRIX, SOLOMON, PCVRPTW, VRPB, TOUR, ROUTES]),
     cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 12), WORDS), min_size=1, max_size=4),
 )
-def test_no_edit_does_worse_than_a_format_error(text, cuts):
-    """Pieces replaced by other words at random: read, or refused by name."""
+def test_random_edits_raise_only_format_errors(text, cuts):
+    """Random pieces replaced by other words: read, or refused by name."""
     for start, length, word in cuts:
         text = text[:start] + word + text[start + length :]
     read_or_refuse(text.encode())
 
 
 @given(st.binary(max_size=200), st.sampled_from([b"", CVRP[:60].encode(), SOLOMON[:120].encode(), b"Route #1: "]))
-def test_no_bytes_do_worse_than_a_format_error(raw, start):
-    """Binary garbage, alone and after a good beginning."""
+def test_random_bytes_raise_only_format_errors(raw, start):
+    """Random bytes, alone and after a valid beginning."""
     read_or_refuse(start + raw)
 
 

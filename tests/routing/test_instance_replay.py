@@ -16,7 +16,7 @@ from tests.routing.instance_files import CVRP, PCVRPTW, SOLOMON, TSP, put
 
 @pytest.fixture
 def file(tmp_path):
-    """A function that writes a text and returns where."""
+    """A function that writes a text and returns the path."""
     return lambda text, name="x.vrp": put(tmp_path / name, text)
 
 
@@ -32,12 +32,12 @@ def file(tmp_path):
     ],
 )
 def test_a_solution_that_breaks_a_rule_is_not_valid(file, routes, reason):
-    """And its cost is infinite."""
+    """Its cost is infinite."""
     assert replay(read(file(CVRP)), routes) == (math.inf, False, reason)
 
 
-def test_empty_routes_are_passed_over(file):
-    """CVRPLIB's writers leave some."""
+def test_empty_routes_are_skipped(file):
+    """Some files of CVRPLIB have them."""
     assert replay(read(file(CVRP)), [[], [1], [], [2, 3], []]) == (6 + 12, True, None)
 
 
@@ -50,7 +50,7 @@ def test_a_tour_is_one_route(file):
 
 
 def test_world_and_checker_that_disagree_raise(file, monkeypatch):
-    """A checker that charges 1 less, and one that lets a full truck pass."""
+    """A checker that charges 1 less, and one that accepts an overloaded truck."""
     instance = read(file(CVRP))
     monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *a, **k: (np.array([17.0]), {}, None))
     with pytest.raises(MilkrunError, match="objective -18 in the world, -17 in the checker"):
@@ -60,8 +60,8 @@ def test_world_and_checker_that_disagree_raise(file, monkeypatch):
         replay(instance, [[1, 2, 3]])
 
 
-def test_agreement_is_to_the_last_digit_of_whole_numbers():
-    """A million and one is not a million; a seventh of a millionth of 555.43 is rounding."""
+def test_agreement_is_to_the_last_digit_of_integers():
+    """A million and one is not a million; a seventh of a millionth of 555.43 is within rounding."""
     assert agree(555.4302, 555.43025)
     assert not agree(555.43, 555.44)
     assert agree(1e6, 1e6)
@@ -69,7 +69,7 @@ def test_agreement_is_to_the_last_digit_of_whole_numbers():
 
 
 def test_solutions_are_written_and_read(tmp_path):
-    """Routes as CVRPLIB has them; a tour counts from 1 in its file."""
+    """Routes as in CVRPLIB; a tour counts from 1 in its file."""
     write_solution(tmp_path / "a.sol", [[1, 2], [3]], 18)
     assert (tmp_path / "a.sol").read_text() == "Route #1: 1 2\nRoute #2: 3\nCost 18\n"
     assert read_solution(tmp_path / "a.sol").routes == ((1, 2), (3,))
@@ -80,7 +80,7 @@ def test_solutions_are_written_and_read(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "routes"), [("a.sol", [[0, 1]]), ("a.tour", [[0], [1]]), ("a.tour", [[-1, 0]])])
-def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
+def test_solutions_beyond_the_format_are_refused(tmp_path, name, routes):
     """The depot in a route, two tours, a negative node."""
     with pytest.raises(ShapeError):
         write_solution(tmp_path / name, routes)
@@ -97,8 +97,8 @@ def test_solutions_that_no_file_can_say_are_refused(tmp_path, name, routes):
         ("12", 18, "routes are lists of node numbers, one a route, not a str"),
     ],
 )
-def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, message):
-    """Neither rounded to one nor half written."""
+def test_an_invalid_plan_is_not_written(tmp_path, routes, cost, message):
+    """Neither rounded nor partially written."""
     for name in ("a.sol", "a.tour"):
         with pytest.raises(ShapeError, match=message):
             write_solution(tmp_path / name, routes, cost)
@@ -115,7 +115,7 @@ def test_what_is_no_plan_is_not_written(tmp_path, routes, cost, message):
     ],
 )
 def test_the_length_in_a_tours_comment(file, comment, cost):
-    """In the ways of TSPLIB's own files."""
+    """In the forms of TSPLIB's files."""
     tour = file(f"COMMENT : {comment}\nTYPE : TOUR\nTOUR_SECTION\n1 3 2\n-1\nEOF\n", "t.tour")
     assert read_solution(tour).cost == cost
     assert read_solution(tour).routes == ((0, 2, 1),)
@@ -124,7 +124,7 @@ def test_the_length_in_a_tours_comment(file, comment, cost):
 @pytest.mark.parametrize(
     ("routes", "cost"),
     [
-        ([[1, 2], [3]], 14.8),  # 30 + 40 + 50 and 14 + 14 tenths; customer 1 is waited for until 20
+        ([[1, 2], [3]], 14.8),  # 30 + 40 + 50 and 14 + 14 tenths; the truck waits at customer 1 until 20
         ([[2, 1], [3]], 14.8),  # at 2 by 5, leaves at 14, at 1 by 18, waits until 20
         ([[1], [2], [3]], 18.8),
     ],
@@ -142,7 +142,7 @@ def test_a_late_arrival_is_not_valid(file, due, valid):
 
 
 def test_the_truck_must_be_home_before_the_depot_closes(file):
-    """Customer 2 is left at 42, home is 5 away; at customer 3, alone, the truck would be in time."""
+    """The truck leaves customer 2 at 42, home is 5 away; with customer 3 alone it would be in time."""
     late = SOLOMON.replace("0         100", "0         46.9")
     assert replay(read(file(late)), [[1, 2], [3]])[1] is False
     assert replay(read(file(late)), [[1], [2], [3]])[1] is True
@@ -157,13 +157,13 @@ def test_the_truck_must_be_home_before_the_depot_closes(file):
         ([[1, 2]], 105),  # 14 + 41 + 50
     ],
 )
-def test_prizes_left_are_paid(file, routes, cost):
+def test_missed_prizes_are_charged(file, routes, cost):
     """By hand on two optional customers, in tenths."""
     assert replay(read(file(PCVRPTW)), routes) == (cost, True, None)
 
 
 def test_an_optional_customer_may_not_be_served_late(file):
-    """Customer 1 closes at 10; by way of customer 2 the truck is there at 18.1."""
+    """Customer 1 closes at 10; after customer 2 the truck arrives at 18.1."""
     cost, valid, reason = replay(read(file(PCVRPTW)), [[2, 1]])
     assert (cost, valid) == (math.inf, False)
     assert "customer 1" in reason

@@ -1,4 +1,4 @@
-"""Instance files by small texts: what each form means, what is played and written."""
+"""Small instance files: meaning of each format, play and writing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE,
 
 @pytest.fixture
 def file(tmp_path):
-    """A function that writes a text and returns where."""
+    """A function that writes a text and returns the path."""
     return lambda text, name="x.vrp": put(tmp_path / name, text)
 
 
@@ -35,11 +35,11 @@ def file(tmp_path):
         ("ATT", [(0, 0), (10, 20)], 8),  # sqrt(50) = 7.07, rounded to 7 and so up
         ("ATT", [(0, 0), (0, 10)], 4),  # sqrt(10) = 3.16
         ("GEO", [(0.0, 0.0), (0.0, 1.30)], 167),  # 1 degree 30 minutes: 1.5 / 180 * pi * 6378.388 = 166.98
-        ("GEO", [(0.0, 0.0), (-1.0, 0.0)], 112),  # one degree south: 111.32, the kilometre begun counts
+        ("GEO", [(0.0, 0.0), (-1.0, 0.0)], 112),  # one degree south: 111.32, truncated and plus 1
     ],
 )
 def test_a_distance_of_tsplib(file, kind, places, distance):
-    """As the world drives it there and back."""
+    """As driven by the world there and back."""
     world = read(file(legs(kind, places))).world(illegal="raise")
     world.step(np.array([1]))
     assert world.tour_length[0] == distance
@@ -60,9 +60,9 @@ def test_a_distance_of_tsplib(file, kind, places, distance):
     ],
 )
 @pytest.mark.parametrize("solved", [False, True])
-def test_a_near_tie_is_rounded_as_float64_has_it(file, kind, places, distance, solved):
-    """The decimals differ by exactly the half or the whole; published optima are those of the formula in doubles. World
-    and checker, or solver and checker, there and back."""
+def test_a_near_tie_is_rounded_as_in_float64(file, kind, places, distance, solved):
+    """In decimal the distance is exactly a half or an integer; published optima use the formula in doubles. World and
+    checker, or solver and checker, there and back."""
     instance = read(file(legs(kind, places)))
     if solved:
         assert solve("TSP", instance, "exact").cost[0] == 2 * distance
@@ -70,7 +70,7 @@ def test_a_near_tie_is_rounded_as_float64_has_it(file, kind, places, distance, s
         assert replay(instance, [[0, 1]]) == (2 * distance, True, None)
 
 
-def test_a_near_tie_in_tenths_is_cut_as_float64_has_it(file):
+def test_a_near_tie_in_tenths_is_truncated_as_in_float64(file):
     """10 * (1.2 - 0.9) is 2.999999999999999."""
     near = SOLOMON.replace("    0      0          0", "    0      0.9        0").replace(
         "    1      3          0", "    1      1.2        0"
@@ -92,17 +92,17 @@ def test_a_near_tie_in_tenths_is_cut_as_float64_has_it(file):
     ],
 )
 def test_an_explicit_matrix(file, form, numbers, rows):
-    """One stream of numbers; line breaks mean nothing, nor does what stands on the diagonal."""
+    """One stream of numbers; line breaks and the diagonal are ignored."""
     assert read(file(explicit(form, numbers))).dist.tolist() == rows
 
 
-def test_upper_and_lower_rows_run_differently(file):
+def test_upper_and_lower_rows_have_different_orders(file):
     """Of four nodes, the third number is d(1, 4) in an upper row and d(2, 3) in a lower one."""
     assert read(file(explicit("UPPER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 3]
     assert read(file(explicit("LOWER_ROW", "1 2 3 4 5 6", 4))).dist[0].tolist() == [0, 1, 2, 4]
 
 
-def test_the_author_behind_a_type_is_no_part_of_it(file):
+def test_the_author_after_a_type_is_ignored(file):
     """As in TSPLIB's si175, si535 and si1032."""
     assert read(file(TSP.replace("TYPE : TSP", "TYPE : TSP (M.~Hofmeister)"))) == read(file(TSP))
 
@@ -110,8 +110,9 @@ def test_the_author_behind_a_type_is_no_part_of_it(file):
 FIXED = TSP.replace("NODE_COORD_SECTION", "FIXED_EDGES_SECTION\n1 3\n-1\nNODE_COORD_SECTION")
 
 
-def test_a_fixed_edge_is_kept_and_demanded_of_a_tour(file, tmp_path):
-    """The diagonal of the square of 3 by 4: with it a tour has 5 + 4 + 5 + 4 = 18, round the square 14 is too short."""
+def test_a_fixed_edge_is_kept_and_required_of_a_tour(file, tmp_path):
+    """The diagonal of the rectangle of 3 by 4: with it a tour has 5 + 4 + 5 + 4 = 18; the perimeter of 14 is
+    invalid."""
     instance = read(file(FIXED))
     assert instance.fixed_edges == ((0, 2),)
     assert instance != read(file(TSP))
@@ -123,8 +124,8 @@ def test_a_fixed_edge_is_kept_and_demanded_of_a_tour(file, tmp_path):
     assert read(tmp_path / "again") == instance
 
 
-def test_a_problem_with_fixed_edges_is_not_played_without_them_unseen(file):
-    """Neither a world nor a solver takes it for the plain problem; without the edges it is that, on request."""
+def test_a_problem_with_fixed_edges_is_not_silently_played_without_them(file):
+    """World and solver refuse it; on request the edges can be dropped."""
     instance = read(file(FIXED))
     for use in (instance.world, lambda: solve("TSP", instance, "exact")):
         with pytest.raises(ConfigError, match=r"square: its tour must contain 1 fixed edges, .* fixed_edges=\(\)\) is"):
@@ -133,7 +134,7 @@ def test_a_problem_with_fixed_edges_is_not_played_without_them_unseen(file):
 
 
 def test_nodes_may_come_in_any_order(file):
-    """The number at the head of a line says which node it is."""
+    """The first number of a line is the node."""
     shuffled = TSP.replace(SQUARE, "3 3 4\n1 0 0\n4 0 4\n2 3 0\n")
     assert read(file(shuffled)) == read(file(TSP))
 
@@ -154,8 +155,8 @@ def test_nodes_may_come_in_any_order(file):
         lambda t: t.replace("TYPE : CVRP", "COMMENT : drawn by Gr\u00f6tschel\nTYPE : CVRP").encode("latin-1"),
     ],
 )
-def test_habits_of_writers_change_nothing(file, change):
-    """Line ends, byte order mark, blanks, no EOF, no last line end, other ways to write a number, old encodings."""
+def test_variants_of_the_format_change_nothing(file, change):
+    """Line ends, byte order mark, blanks, no EOF, no last line end, other formats of numbers, old encodings."""
     again = read(file(change(CVRP)))
     assert again == read(file(CVRP))
     assert again.best == 18
@@ -174,8 +175,8 @@ def test_habits_of_writers_change_nothing(file, change):
         ("Li_21", "euclid", 2 * math.sqrt(5)),
     ],
 )
-def test_the_set_decides_whether_a_cvrp_is_rounded(file, name, metric, length):
-    """One customer at (1, 2), 2.236 away."""
+def test_the_set_determines_whether_a_cvrp_is_rounded(file, name, metric, length):
+    """One customer at (1, 2), at distance 2.236."""
     text = (
         f"NAME : {name}\nTYPE : CVRP\nDIMENSION : 2\nEDGE_WEIGHT_TYPE : EUC_2D\nCAPACITY : 1\n"
         "NODE_COORD_SECTION\n1 0 0\n2 1 2\nDEMAND_SECTION\n1 0\n2 1\nDEPOT_SECTION\n1\n-1\nEOF\n"
@@ -185,8 +186,8 @@ def test_the_set_decides_whether_a_cvrp_is_rounded(file, name, metric, length):
     assert replay(instance, [[1]]) == (length, True, None)
 
 
-def test_service_takes_of_the_trip_limit_and_not_of_the_cost(file):
-    """The square in one trip is 14 long, with three stops of 2 it takes 20."""
+def test_service_counts_towards_the_trip_limit_and_not_the_cost(file):
+    """The rectangle in one trip is 14 long; with three stops of 2 it takes 20."""
     text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
     assert replay(read(file(text)), [[1, 2, 3]]) == (14, True, None)
     cost, valid, reason = replay(read(file(text.replace("DISTANCE : 20", "DISTANCE : 19.5"))), [[1, 2, 3]])
@@ -197,9 +198,9 @@ def test_service_takes_of_the_trip_limit_and_not_of_the_cost(file):
 
 
 @pytest.mark.parametrize("method", WORLDS["CVRP"])
-def test_the_cost_of_a_solver_has_no_service_in_it(file, method):
-    """The square: one trip takes 14 + 3 * 2 = 20 and costs 14; within 19.5 there must be two, the cheapest to customer
-    1 and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
+def test_the_cost_of_a_solver_excludes_service(file, method):
+    """The rectangle: one trip takes 14 + 3 * 2 = 20 and costs 14. A limit of 19.5 requires two trips, the cheapest to
+    customer 1 and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
     text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
     for change, best in ((text, 14), (text.replace("DISTANCE : 20", "DISTANCE : 19.5"), 18), (SERVED, 12)):
         instance = read(file(change))
@@ -215,8 +216,9 @@ def test_the_cost_of_a_solver_has_no_service_in_it(file, method):
         assert world.terminated[0] and -world.objective[0] == pytest.approx(found.cost[0], rel=1e-6)
 
 
-def test_a_stop_takes_of_the_limit_as_soon_as_the_truck_goes_there(file):
-    """Out to 1 (3 long) with a stop of 2: 5 used; on to 2 and home would take 5 + 4 + 2 + 5, to 3, 5 + 5 + 2 + 4."""
+def test_a_stop_counts_towards_the_limit_immediately(file):
+    """Out to 1 (3 long) with a stop of 2: 5 used; on to 2 and home would take 5 + 4 + 2 + 5, over 3 it is 5 + 5 + 2 +
+    4."""
     text = CVRP.replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 15.5\nSERVICE_TIME : 2")
     world = read(file(text)).world(illegal="raise")
     assert world.action_mask[0].tolist() == [False, True, True, True]
@@ -228,13 +230,13 @@ def test_a_stop_takes_of_the_limit_as_soon_as_the_truck_goes_there(file):
 
 
 def test_service_on_an_explicit_matrix(file):
-    """Two customers, 3 + 4 + 5 long, two stops of 1: 14 in all, 12 to pay."""
+    """Two customers, 3 + 4 + 5 long, two stops of 1: 14 in total, cost 12."""
     assert replay(read(file(SERVED)), [[1, 2]]) == (12, True, None)
     assert replay(read(file(SERVED.replace("DISTANCE : 14", "DISTANCE : 13"))), [[1, 2]])[1] is False
 
 
-def test_places_that_single_precision_would_move_over_a_half_become_a_matrix(file):
-    """1.5 - 1e-9 rounds to 1; float32 would hold 1.5, which rounds to 2."""
+def test_places_that_float32_would_round_differently_become_a_matrix(file):
+    """1.5 - 1e-9 rounds to 1; in float32 it is 1.5, which rounds to 2."""
     instance = read(file(legs("EUC_2D", [(0, 0), (1.499999999, 0)])))
     assert instance.metric == "round"
     assert instance.dist.tolist() == [[0, 1], [1, 0]]
@@ -242,8 +244,8 @@ def test_places_that_single_precision_would_move_over_a_half_become_a_matrix(fil
     assert read(file(legs("EUC_2D", [(0, 0), (1.3, 0)]))).dist is None
 
 
-def test_the_best_value_is_the_files_own_or_the_one_beside_it(file):
-    """The comment goes before the solution beside it."""
+def test_the_best_value_comes_from_the_file_or_its_solution_file(file):
+    """The comment has priority over the solution file in the same folder."""
     assert read(file(CVRP, "a.vrp")).best == 18
     silent = file(CVRP.replace("Optimal value: 18", ""), "b.vrp")
     assert read(silent).best is None
@@ -252,7 +254,7 @@ def test_the_best_value_is_the_files_own_or_the_one_beside_it(file):
 
 
 def test_solomon_counts_in_tenths(file):
-    """Times are the file's times ten; demands and capacity are as they are."""
+    """Times are the file's times ten; demands and capacity are unchanged."""
     instance = read(file(SOLOMON, "t.txt"))
     assert (instance.name, instance.kind, instance.n, instance.scale) == ("T4", "CVRPTW", 3, 10)
     assert (instance.metric, instance.vehicles, instance.fields["capacity"]) == ("trunc1", 3, 10)
@@ -264,7 +266,7 @@ def test_solomon_counts_in_tenths(file):
 
 
 def test_prize_collecting_files_count_in_tenths(file):
-    """Prizes too; no customer is mandatory; the published cost adds the prizes left and is not divided."""
+    """Also prizes; no customer is mandatory; the published cost includes missed prizes and is not divided."""
     instance = read(file(PCVRPTW))
     assert (instance.kind, instance.n, instance.vehicles) == ("PCVRPTW", 2, 2)
     assert instance.fields["prize"].tolist() == [0, 210, 180]
@@ -296,15 +298,15 @@ def test_a_written_file_reads_back_equal(file, tmp_path, text):
 
 
 def test_instances_that_differ_are_not_equal(file):
-    """In one demand, one place, the name; the best value known does not count."""
+    """In one demand, one place, the name; the best known value is ignored."""
     one = read(file(CVRP))
     assert one == read(file(CVRP.replace("value: 18", "value: 17")))
     for old, new in [("4 5\nDEPOT", "4 4\nDEPOT"), ("3 3 4", "3 3 5"), ("A-n4", "B-n4"), (": 10", ": 9")]:
         assert one != read(file(CVRP.replace(old, new)))
 
 
-def test_what_no_file_can_say_is_not_written(file, tmp_path):
-    """TSPLIB has no unrounded plane distance, so nothing is written rather than something else."""
+def test_instances_beyond_the_format_are_not_written(file, tmp_path):
+    """TSPLIB has no unrounded plane distance, so no file is written."""
     unrounded = dataclasses.replace(read(file(TSP)), metric="euclid")
     with pytest.raises(ConfigError, match="square: a TSP file of that name cannot hold metric 'euclid'"):
         write(unrounded, tmp_path / "no.tsp")
@@ -323,7 +325,7 @@ def test_an_instance_is_read_only(file):
 
 
 def test_a_world_plays_an_instance_in_many_rows(file):
-    """Three rows share the one copy of the square and each pays 18 for two trips."""
+    """Three rows share one copy of the rectangle and each has cost 18 for two trips."""
     world = read(file(CVRP)).world(repeat=3, autoreset="disabled", illegal="raise")
     for node in (1, 2, 0, 3, 0):
         world.step(np.full(3, node))
@@ -333,9 +335,9 @@ def test_a_world_plays_an_instance_in_many_rows(file):
 
 
 @pytest.mark.parametrize("name", ["R101", "C101", "RC101"])
-def test_a_plan_shown_has_the_cost_that_is_published(name):
-    """The optimum of Solomon's file, driven in published units: the same number on a page, in a picture, in the file,
-    and every stop within its window."""
+def test_a_rendered_plan_has_the_published_cost(name):
+    """The optimum of Solomon's file in published units: the same number on a page, in a picture and in the file, and
+    every stop within its window."""
     instance = read(published_file(f"routing/solomon/{name}.txt"))
     solution = read_solution(published_file(f"routing/solomon/{name}.sol"))
     world = instance.in_published_units().world(autoreset="disabled", illegal="raise")

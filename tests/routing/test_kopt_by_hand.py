@@ -1,4 +1,4 @@
-"""The k-opt world against tours worked out by hand; the square has sides of 3 and 4."""
+"""The k-opt world compared with tours by hand; the rectangle has sides of 3 and 4."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def pairs(row):
 
 
 def letters(m, i, j, k):
-    """The tour that 3-opt move (m, i, j, k) makes of 0..7."""
+    """The tour after the 3-opt move (m, i, j, k) on 0..7."""
     model = KoptRow([(x, 0) for x in range(8)], list(range(8)), moves="3opt")
     model.step((m, i, j, k))
     assert not model.illegal
@@ -74,7 +74,7 @@ def test_two_moves_of_the_crossed_square():
 
 
 def test_best_reward_is_never_negative_and_current_is_the_drop():
-    """18 to 14 and back: `best` pays 4 then 0 and keeps the tour of 14, `current` pays 4 then -4."""
+    """18 to 14 and back: `best` gives 4 then 0 and keeps the tour of 14, `current` gives 4 then -4."""
     best, current = (KoptRow(SQUARE, [0, 2, 1, 3], reward_mode=mode) for mode in ("best", "current"))
     rewards = []
     for _ in range(2):
@@ -105,22 +105,23 @@ def test_number_of_legal_moves(n):
     ],
 )
 def test_node_moves_reverse_the_path_forward_and_turn_zero_to_the_front(action, tour):
-    """Of 0,4,3,2,1,5: from 5 forward to 4 lies 5,0,4, so 4,0,5,3,2,1 follows, which read from 0 is 0,5,3,2,1,4."""
+    """Of 0,4,3,2,1,5: the path from 5 forward to 4 is 5,0,4, so the result is 4,0,5,3,2,1, which from 0 is
+    0,5,3,2,1,4."""
     m = KoptRow(HEXAGON, [0, 4, 3, 2, 1, 5], action_mode="node")
     m.step(action)
     assert (m.illegal, m.tour) == (False, tour)
 
 
 def test_node_mask_follows_the_tour():
-    """Of 0,2,1,4,3 a path of two or three nodes leads from 2 to 1 or 4, and over the seam from 3 to 0 or 2."""
+    """In 0,2,1,4,3 a path of two or three nodes leads from 2 to 1 or 4, and across the end from 3 to 0 or 2."""
     m = KoptRow(HEXAGON[:5], [0, 2, 1, 4, 3], action_mode="node")
     assert [(u, v) for u, v in pairs(m) if u in (2, 3)] == [(2, 1), (2, 4), (3, 0), (3, 2)]
     m.step((2, 1))
     assert [(u, v) for u, v in pairs(m) if u in (2, 3)] == [(2, 3), (2, 4), (3, 0), (3, 1)]
 
 
-def test_node_paths_of_one_and_of_almost_all_are_closed():
-    """A path of 1, n-1 or n nodes changes no cycle: closed; the step counts and changes nothing."""
+def test_node_paths_of_one_and_of_almost_all_are_masked():
+    """A path of 1, n-1 or n nodes changes no cycle: masked; the step counts and changes nothing."""
     m = KoptRow(HEXAGON, list(range(6)), action_mode="node")
     for action in ((2, 2), (0, 4), (1, 0), (6, 1), (-1, 2)):
         m.step(action)
@@ -129,7 +130,7 @@ def test_node_paths_of_one_and_of_almost_all_are_closed():
 
 
 def test_three_opt_reconnections():
-    """Prefix 0 1, A = 2 3 4, B = 5 6, rest 7: B A, B A^R, B^R A, A^R B^R; m = 0 reverses A whatever k says."""
+    """Prefix 0 1, A = 2 3 4, B = 5 6, rest 7: B A, B A^R, B^R A, A^R B^R; m = 0 reverses A for any k."""
     assert letters(1, 1, 4, 6) == [0, 1, 5, 6, 2, 3, 4, 7]
     assert letters(2, 1, 4, 6) == [0, 1, 5, 6, 4, 3, 2, 7]
     assert letters(3, 1, 4, 6) == [0, 1, 6, 5, 2, 3, 4, 7]
@@ -143,7 +144,7 @@ def test_three_opt_legality():
     for action in ((1, 2, 2, 3), (1, 0, 2, 2), (1, 0, 2, 6), (1, -1, 2, 3), (0, 1, 2, 3), (0, 1, 5, 5), (5, 0, 2, 4)):
         m.step(action)
         assert m.illegal
-    # B A' = 5 4321 and B' A = 5432 1 turn the cycle round; A' B' = 1 2 is what it was.
+    # B A' = 5 4321 and B' A = 5432 1 reverse the cycle; A' B' = 1 2 is unchanged.
     for action in ((2, 0, 4, 5), (3, 0, 1, 5), (4, 0, 1, 2)):
         m.step(action)
         assert m.illegal
@@ -153,7 +154,7 @@ def test_three_opt_legality():
 
 
 def test_illegal_pairs_change_nothing():
-    """Neighbours, the pair (0, n-1), a reversed pair and indices beyond the mask are closed."""
+    """Neighbours, the pair (0, n-1), a reversed pair and indices beyond the mask are masked."""
     m = KoptRow(SQUARE, [0, 2, 1, 3])
     for action in ((0, 1), (0, 3), (2, 0), 16, -1):
         m.step(action)
@@ -162,7 +163,7 @@ def test_illegal_pairs_change_nothing():
 
 
 def test_ends_by_truncation_only():
-    """After max_steps, illegal ones counted, only index 0 is open."""
+    """After max_steps, illegal ones included, only index 0 is allowed."""
     m = KoptRow(SQUARE, [0, 2, 1, 3], max_steps=2)
     m.step((0, 1))
     m.step((0, 2))
@@ -180,15 +181,15 @@ def test_reversed_arcs_cost_their_own_direction():
 
 
 def test_equal_cost_keeps_the_older_best():
-    """All arcs cost 1: the tour changes, the best tour is the one found first."""
+    """All arcs cost 1: the tour changes, the best tour is the first one."""
     dist = [[float(a != b) for b in range(4)] for a in range(4)]
     m = KoptRow(None, [0, 1, 2, 3], dist=dist)
     m.step((0, 2))
     assert (m.tour, m.best_tour, m.reward) == ([0, 2, 1, 3], [0, 1, 2, 3], 0)
 
 
-def test_padding_stays_behind():
-    """Four true nodes of six: two legal moves, indexed in a row of six; the padding keeps its places."""
+def test_padding_stays_at_the_end():
+    """Four real nodes of six: two legal moves, indexed in a row of six; the padding keeps its positions."""
     m = KoptRow([*SQUARE, (9, 9), (8, 8)], [0, 2, 1, 3], n_nodes=4)
     assert (m.allowed(), m.cost_current, m.tour) == ([0 * 6 + 2, 1 * 6 + 3], 18, [0, 2, 1, 3, 4, 5])
     m.step(2)

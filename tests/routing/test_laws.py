@@ -1,4 +1,4 @@
-"""Laws of instances: each quantity is drawn for the places that stay, in the units of the metric."""
+"""Laws of instances: each quantity is drawn for the final places, in the units of the metric."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 
 def play(world):
-    """A whole random episode of each row; none is ever without an allowed action before it ends."""
+    """Plays a random episode of each row; asserts that every live row has an allowed action."""
     turn = 0
     while not (done := world.terminated | world.truncated).all():
         assert world.action_mask[~done].any(axis=1).all(), world.config
@@ -36,7 +36,7 @@ def play(world):
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_live_row_always_has_an_action(name, folder):
-    """Whatever law, metric and limit: through whole random episodes no mask is empty while a row lives."""
+    """For any law, metric and limit: through whole random episodes no mask of a live row is empty."""
     limits = (None, 1.0) if name in ("VRPP", "CVRPP", "WCVRP", "CWCVRP", "SCWCVRP", "SDWCVRP") else (None,)
     few = {"horizon": 2} if name == "SDWCVRP" else {"max_steps": 5} if name == "TSPKopt" else {}
     for law in places(folder):
@@ -48,7 +48,7 @@ def test_a_live_row_always_has_an_action(name, folder):
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP"])
 def test_windows_let_a_truck_of_its_own_serve_each_customer(name, folder):
-    """A truck that leaves at 0 is there before the window closes, and home before the depot does; the mask agrees."""
+    """A truck that leaves at 0 arrives before the window closes, and home before the depot closes; the mask agrees."""
     for law in places(folder):
         world = begun(name, **law, time_windows=True)
         d, windows, service = ways(world), world.time_windows.astype(float), world.service_time.astype(float)
@@ -70,8 +70,8 @@ def test_windows_let_a_truck_of_its_own_serve_each_customer(name, folder):
         ("SDWCVRP", "initial_waste", {"fill_distribution": "dist", "max_waste": 100.0}),
     ],
 )
-def test_the_law_dist_follows_the_way_to_where_customers_stand(name, field, options, folder):
-    """1 + floor(99 d / far) of the places in the world; maps with fills of their own have no such law."""
+def test_the_law_dist_follows_the_distances_of_the_world(name, field, options, folder):
+    """1 + floor(99 d / far) of the places in the world; maps with their own fills have no such law."""
     for law in places(folder):
         world = begun(name, **law, **options)
         if world.sizes["F"] and field not in ("prize", "weight"):
@@ -79,16 +79,16 @@ def test_the_law_dist_follows_the_way_to_where_customers_stand(name, field, opti
         np.testing.assert_allclose(getattr(world, field)[:, 1:], shares(world), rtol=1e-6, err_msg=str(law))
 
 
-def test_mean_fills_follow_the_way_too():
-    """SDWCVRP: a day adds a fifth of the level of the law dist, at places of a function as well."""
+def test_mean_fills_follow_the_distances():
+    """SDWCVRP: a day adds a fifth of the level of the law dist, also for places from a function."""
     world = begun("SDWCVRP", fill_distribution="dist", loc_distribution=faraway, daily_scale=0.2)
     np.testing.assert_allclose(world.fill_mean[:, 1:], 0.002 * shares(world), rtol=1e-6)
     np.testing.assert_allclose(world.daily_fill[:, 3, 1:], 0.002 * shares(world), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_drawn_matrix_is_of_the_places_drawn(name):
-    """Straight lines between the nodes in the world, also of the depot, for every source of places."""
+def test_a_drawn_matrix_matches_the_drawn_places(name):
+    """Straight lines between the nodes of the world, depot included, for every source of places."""
     for law in ("uniform", faraway):
         for depot in ({}, {"depot_type": "customer"}) if name not in ("TSP", "TSPKopt") else ({},):
             world = begun(name, metric="matrix", loc_distribution=law, **depot)
@@ -100,8 +100,8 @@ def test_a_drawn_matrix_is_of_the_places_drawn(name):
 
 
 @pytest.mark.parametrize("name", WORLDS[2:])
-def test_a_depot_like_a_customer_stands_where_the_function_says(name):
-    """It is one more place of the same call: of a law that numbers its places, the last."""
+def test_a_depot_like_a_customer_is_placed_by_the_function(name):
+    """It is an additional place of the same call: the last one of a law that numbers its places."""
 
     def numbered(rng, n):
         return np.stack([np.arange(n), np.full(n, rng.random())], axis=1)
@@ -126,8 +126,8 @@ def test_a_depot_like_a_customer_stands_where_the_function_says(name):
         ("sdwcvrp", "initial_waste", {"fill_distribution": "dist", "max_waste": 100.0}),
     ],
 )
-def test_hooks_place_before_anything_is_drawn(problem, key, options):
-    """Fills and prizes by distance, and the matrix, are of the hook's customers and depots."""
+def test_hooks_place_before_other_draws(problem, key, options):
+    """Fills and prizes by distance, and the matrix, use the hook's customers and depots."""
     made = hooked(problem, **options, metric="matrix").generate(ROWS, seed=3)
     assert made["locs"].min() >= 10
     assert (made["depot"] == 20).all()
@@ -138,7 +138,7 @@ def test_hooks_place_before_anything_is_drawn(problem, key, options):
 
 
 def test_hooks_place_before_windows_are_drawn():
-    """Customers 12 and more from the depot of a box of side 1: each is in reach of a truck of its own."""
+    """Customers at 12 and more from the depot of a box of side 1: each is in reach of a truck of its own."""
     made = hooked("vrpp", time_windows=True).generate(100, seed=3)
     out = np.linalg.norm(made["locs"].astype(float) - made["depot"][:, None], axis=-1)
     opens, closes = np.moveaxis(made["time_windows"].astype(float), -1, 0)
@@ -146,7 +146,7 @@ def test_hooks_place_before_windows_are_drawn():
     assert (closes[:, 1:] + made["service_time"][:, 1:] + out <= closes[:, :1] + 1e-3).all()
 
 
-def test_what_hooks_do_not_touch_is_drawn_as_ever():
+def test_fields_without_hooks_are_drawn_unchanged():
     """Prizes by another law, and a depot without a hook, are those of the plain generator."""
     plain = get_generator("vrpp", num_loc=CUSTOMERS).generate(ROWS, seed=3)
     made = hooked("vrpp", depots=False).generate(ROWS, seed=3)
@@ -163,14 +163,14 @@ def test_what_hooks_do_not_touch_is_drawn_as_ever():
         ({"map_name": "synthetic-town"}, "map_name = 'synthetic-town': the map gives the places"),
     ],
 )
-def test_hooks_that_cannot_be_followed_are_refused(options, words):
-    """The law behind a hook's places is unknown, and a map has its own."""
+def test_hooks_with_unknown_ranges_are_refused(options, words):
+    """The law of a hook's places is unknown, and a map has its own places."""
     with pytest.raises(ConfigError, match=words):
         hooked("vrpp", depots=False, **options).generate(2)
 
 
-def test_a_hook_for_a_depot_does_without_roads(folder):
-    """A map that knows the way from its own depot alone is not driven from another."""
+def test_a_hook_for_a_depot_is_refused_with_roads(folder):
+    """A map has no road distances from another depot; with straight lines it accepts the hook."""
     kind = type(get_generator("cvrp"))
     hook = {"_generate_depot": lambda self, count, seed, first, episode: np.zeros((count, 2))}
     moved = type("Moved", (kind,), hook)
@@ -181,8 +181,8 @@ def test_a_hook_for_a_depot_does_without_roads(folder):
 
 
 @pytest.mark.parametrize("given", [np.zeros((2, 3)), np.full((2, 4, 2), np.nan), np.full((2, 4, 2), "x"), 1e300])
-def test_hooks_that_misbehave_are_named(given):
-    """What they must return is said with its shape."""
+def test_the_error_on_a_wrong_hook_names_it(given):
+    """It also has the required shape."""
     kind = type(get_generator("tsp"))
     made = np.full((2, 4, 2), given) if isinstance(given, float) else given
     hook = {"_generate_locations": lambda self, count, seed, first, episode: made}
@@ -194,7 +194,7 @@ def test_hooks_that_misbehave_are_named(given):
 
 
 def test_a_function_that_places_customers_out_of_reach_is_refused():
-    """By row, customer, way and limit; the world keeps the instances that it has."""
+    """By row, customer, distance and limit; the world keeps its instances."""
 
     def away(rng, n):
         return np.full((n, 2), 0.5 if rng.random() < 0.8 else 10.0)
@@ -209,12 +209,12 @@ def test_a_function_that_places_customers_out_of_reach_is_refused():
     with pytest.raises(BadInstance, match="customer 1: there and back"):
         far = {"loc_distribution": lambda rng, n: np.full((n, 2), 10.0), "service_times": True}
         milkrun.make("milkrun/CVRP-v0", 1, seed=1, num_loc=3, max_length=3.0, **far).reset()
-    world.step([1])  # it plays on where it was
+    world.step([1])  # it plays on unchanged
     assert world.current_node.tolist() == [1] and world.visited.tolist() == [[False, True, False, False]]
 
 
-def test_generators_refuse_what_is_out_of_reach():
-    """By a function or by hooks, and with a matrix too."""
+def test_generators_refuse_customers_out_of_reach():
+    """From a function or from hooks, also with a matrix."""
     for metric in ("euclid", "matrix"):
         made = get_generator("cvrp", num_loc=3, max_length=34.0, loc_distribution=faraway, metric=metric)
         assert (made.generate(50, seed=2)["locs"] >= 10).all()
@@ -227,7 +227,7 @@ def test_generators_refuse_what_is_out_of_reach():
 
 @pytest.mark.parametrize("metric", ["euclid", "haversine", "matrix"])
 def test_a_limit_on_a_map_is_measured_on_the_map(metric):
-    """To the bin farthest from the depot: a limit of that plays to the end, a smaller one is refused with its name."""
+    """By the bin farthest from the depot: that limit plays to the end, a smaller one is refused with the bin's name."""
     town = milkrun.make("milkrun/TSP-v0", map_name="synthetic-town").config.map
     out = np.hypot(town.x - town.x[0], town.y - town.y[0])
     farthest = 2 * out.max() / (1 if metric == "haversine" else town.km_per_unit)
@@ -239,13 +239,13 @@ def test_a_limit_on_a_map_is_measured_on_the_map(metric):
         milkrun.make("milkrun/CVRP-v0", map_name="synthetic-town", metric=metric, max_length=0.99 * farthest)
 
 
-def test_the_town_takes_a_limit_in_kilometres():
-    """It is 9 by 7 km: 25 km go there and back to any bin, whatever the box has to say."""
+def test_the_town_accepts_a_limit_in_kilometres():
+    """It is 9 by 7 km: 25 km suffice for any bin and back, independent of the box."""
     assert begun("CVRP", **TOWN, max_length=25.0).action_mask[:, 1:].all()
 
 
 def test_roads_count_in_both_directions(folder):
-    """50 km there and 200 km back: 250 is enough, less is not."""
+    """50 km there and 200 km back: 250 is sufficient, less is not."""
     options = {"map_name": "oneway", "map_path": str(folder), "metric": "matrix", "num_loc": 5}
     assert begun("CVRP", **options, max_length=250.0).action_mask[:, 1:].all()
     with pytest.raises(ConfigError, match="below 250, there and back to the bin 'b1' of the map 'oneway'"):
@@ -269,7 +269,7 @@ def test_roads_count_in_both_directions(folder):
     ],
 )
 def test_a_limit_in_a_box_is_measured_from_the_depot(options, farthest):
-    """There and back to the far corner, or under haversine to the farthest latitude."""
+    """There and back to the farthest corner, or under haversine to the farthest latitude."""
     assert begun("CVRP", **options, max_length=1.0001 * farthest).action_mask[:, 1:].all()
     with pytest.raises(ConfigError, match="there and back from the depot across the box"):
         milkrun.make("milkrun/CVRP-v0", **options, max_length=0.9999 * farthest)
@@ -282,7 +282,7 @@ def test_on_a_globe_corners_are_not_always_farthest():
         milkrun.make("milkrun/CVRP-v0", **options, max_length=2 * 11_400.0)
 
 
-def test_places_off_the_globe_are_refused():
+def test_invalid_latitudes_are_refused():
     """Latitudes end at 90 degrees."""
     for box in ({"max_loc": 91.0}, {"min_loc": -100.0, "max_loc": 100.0}):
         with pytest.raises(ConfigError, match=r"latitudes, which lie within -90\.\.90"):
@@ -293,15 +293,15 @@ def test_places_off_the_globe_are_refused():
 
 
 @pytest.mark.parametrize("name", WORLDS[3:])
-def test_the_weight_of_length_is_by_the_unit_of_the_metric(name):
+def test_the_weight_of_length_depends_on_the_unit_of_the_metric(name):
     """The way across the box costs the same in tenths, in kilometres on the globe, and in units."""
     beta = {metric: begun(name, metric=metric).beta for metric in ("euclid", "trunc1", "haversine")}
     assert beta["trunc1"] == pytest.approx(beta["euclid"] / 10)
     assert beta["haversine"] == pytest.approx(beta["euclid"] / 111.195, rel=1e-4)  # a degree at the equator
 
 
-def test_days_are_as_long_as_the_unit_of_the_metric_asks():
-    """4.6 sides: 4.6 units, 46 tenths, 511.5 km; for customers far off 4.6 / 4.22 of the longest way there and back."""
+def test_the_length_of_a_day_depends_on_the_unit_of_the_metric():
+    """4.6 sides: 4.6 units, 46 tenths, 511.5 km; for distant customers 4.6 / 4.22 of the longest round trip."""
     for metric, day in (("euclid", 4.6), ("manhattan", 4.6), ("trunc1", 46.0), ("haversine", 4.6 * 111.1922)):
         closes = begun("VRPP", metric=metric, time_windows=True).time_windows[:, 0, 1]
         np.testing.assert_allclose(closes, day, rtol=1e-5)
@@ -309,8 +309,8 @@ def test_days_are_as_long_as_the_unit_of_the_metric_asks():
     np.testing.assert_allclose(world.time_windows[:, 0, 1], 4.6 * 2 * ways(world)[:, 0].max(axis=1) / 4.22, rtol=1e-6)
 
 
-def test_bins_that_fill_steadily_do(tmp_path):
-    """A map with a deviation of 0: each day adds the mean, 0.2 or nothing."""
+def test_bins_with_deviation_0_fill_by_the_mean(tmp_path):
+    """Each day adds the mean, 0.2 or 0."""
     town = {"map_name": "t", "map_path": str(put(tmp_path, "t.csv", KM)), "num_loc": 3}
     world = begun("SDWCVRP", **town, fill_days=4)
     assert np.isfinite(world.daily_fill).all()
@@ -327,7 +327,7 @@ def test_bins_that_fill_steadily_do(tmp_path):
 
 @pytest.mark.parametrize("problem", GENERATOR_REGISTRY)
 def test_an_empty_batch_size_is_one_instance(problem):
-    """Without a batch axis, and the first of those that a batch would hold; the generator walks on by one."""
+    """Without a batch axis: the first instance of a batch; the generator advances by one."""
     gen = get_generator(problem, seed=5)
     first = get_generator(problem).generate(2, seed=5)
     for k, size in enumerate(((), [])):
@@ -340,13 +340,13 @@ def test_an_empty_batch_size_is_one_instance(problem):
 
 
 @pytest.mark.parametrize("size", [1.5, [1.5], "3", ["a"], None, [[1, 2], [3]], -1, [2, -1], np.zeros((2, 2), int)])
-def test_batch_sizes_that_are_none_are_refused(size):
-    """In a sentence, whatever it is."""
+def test_invalid_batch_sizes_are_refused(size):
+    """With a message, for any type."""
     with pytest.raises(ConfigError, match="batch_size"):
         get_generator("cvrp").generate(size)
 
 
-def test_an_integer_by_any_name_is_a_batch_size():
+def test_any_integer_type_is_a_batch_size():
     """Of numpy, and in an array without axes."""
     gen = get_generator("tsp", num_loc=4)
     for size in (np.int64(3), np.array(3)):

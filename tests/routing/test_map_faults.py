@@ -1,4 +1,4 @@
-"""Map files that are broken: each fault is a FormatError with file, line and column, and no bytes do worse."""
+"""Broken map files: each fault is a FormatError with file, line and column, and no bytes raise another exception."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_a_broken_sidecar_is_refused(tmp_path, text, said):
     st.one_of(st.binary(max_size=80), st.text(alphabet=',;"\n\r{}[]:abkmxyidn.0-1', max_size=60).map(str.encode)),
     st.integers(0, 200),
 )
-def test_no_bytes_do_worse_than_a_format_error(tmp_path_factory, name, raw, place):
-    """Garbage put into any of the files of a map."""
+def test_random_bytes_raise_only_format_errors(tmp_path_factory, name, raw, place):
+    """Random bytes inserted into any of the files of a map."""
     folder = tmp_path_factory.mktemp("map")
     whole = {"t.csv": KM, "t.geojson": json.dumps(GEO), "t.dist.csv": ROADS, "t.json": '{"title": "t"}'}
     table = "t.geojson" if name == "t.geojson" else "t.csv"

@@ -1,4 +1,4 @@
-"""Maps: where they are found, what their files mean, and what they cannot answer."""
+"""Maps: search path, meaning of their files, and missing data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def no_maps_of_the_user(monkeypatch):
 
 
 def test_a_map_in_kilometres(tmp_path):
-    """The box is 4 by 4 km; the depot comes first and is otherwise empty."""
+    """The box is 4 by 4 km; the depot comes first, without other data."""
     town = load_map("town", put(tmp_path, "town.csv", KM))
     assert town.ids == ("yard", "a", "b", "c")
     assert (town.n, town.km_per_unit, town.width_km, town.height_km) == (3, 4, 4, 4)
@@ -51,8 +51,8 @@ def test_a_table_of_a_spreadsheet_with_decimal_commas_is_read(tmp_path, end):
     assert (town.ids, town.stream) == (plain.ids, plain.stream)
 
 
-def test_columns_of_other_programs_are_passed_over(tmp_path, caplog):
-    """An address beside a place changes nothing; one letter off a column that is read is worth a line in the log."""
+def test_unknown_columns_are_skipped(tmp_path, caplog):
+    """An additional address changes nothing; a name one letter off a known column is logged."""
     rows = KM.splitlines()
     more = "".join(f"{row},{cell}\n" for row, cell in zip(rows, ["address", "a", "b", "", "c"], strict=True))
     assert load_map("more", put(tmp_path, "more.csv", more)).ids == ("yard", "a", "b", "c")
@@ -71,7 +71,7 @@ def test_columns_of_other_programs_are_passed_over(tmp_path, caplog):
 
 
 def test_degrees_are_projected(tmp_path):
-    """0.01 degrees north are 1.112 km; 0.03 east at a mean latitude of 60.0033 are 3.33585 cos(60.0033) = 1.66775."""
+    """0.01 degrees north is 1.112 km; 0.03 east at a mean latitude of 60.0033 is 3.33585 cos(60.0033) = 1.66775."""
     town = load_map("t", put(tmp_path, "t.csv", DEGREES))
     assert town.y[1] == pytest.approx(6371.0088 * math.radians(0.01), abs=1e-9)
     assert town.y[1] == pytest.approx(1.11195, abs=1e-5)
@@ -84,7 +84,7 @@ def test_degrees_are_projected(tmp_path):
 
 
 def test_the_projection_agrees_with_the_great_circle():
-    """Within tan(40 deg) times 0.03 deg times 8.3 km = 3.65 m: the cosine is taken at the mean latitude for all."""
+    """Within tan(40 deg) times 0.03 deg times 8.3 km = 3.65 m: the cosine of the mean latitude is used for all."""
     town = load_map("synthetic-town").filter("glass")
     flat = np.hypot(town.x[:, None] - town.x, town.y[:, None] - town.y)
     round_ = [[great_circle(*p, *q) for q in town.degrees] for p in town.degrees]
@@ -92,20 +92,20 @@ def test_the_projection_agrees_with_the_great_circle():
 
 
 def test_a_map_may_lie_across_the_180th_meridian(tmp_path):
-    """0.2 degrees of longitude on the equator are 22.239 km, not once around."""
+    """0.2 degrees of longitude on the equator are 22.239 km, not the way around the globe."""
     text = "id,kind,lat,lon\nd,depot,0,179.9\nb,bin,0,-179.9\n"
     assert load_map("f", put(tmp_path, "f.csv", text)).width_km == pytest.approx(22.239, abs=1e-3)
 
 
-def test_geojson_is_read_alike(tmp_path):
+def test_geojson_gives_the_same_map(tmp_path):
     """Longitude first, height ignored, a number as an id."""
     town = load_map("g", put(tmp_path, "g.geojson", json.dumps(GEO)))
     assert (town.ids, town.stream) == (("yard", "1"), ("", "glass"))
     assert town.degrees.tolist() == [[60, 10], [60.01, 10]]
 
 
-def test_roads_come_from_the_matrix_beside_it(tmp_path):
-    """Rows and columns in any order, one way other than the other."""
+def test_roads_come_from_the_matrix_file_of_the_map(tmp_path):
+    """Rows and columns in any order, with asymmetric distances."""
     town = load_map("t", put(put(tmp_path, "t.csv", KM), "t.dist.csv", ROADS))
     assert town.dist.tolist() == [[0, 3, 6, 4], [2.5, 0, 3, 5], [5, 3, 0, 8], [1, 2, 3, 0]]
     assert town.matrix([3, 1]).tolist() == [[0, 4, 3], [1, 0, 2], [2.5, 5, 0]]
@@ -122,7 +122,7 @@ def test_a_stream_keeps_the_unit_of_the_whole_map(tmp_path):
 
 
 def test_bins_are_chosen_in_the_order_given(tmp_path):
-    """By number from 1."""
+    """By number, starting at 1."""
     some = load_map("t", put(tmp_path, "t.csv", KM)).choose([3, 1])
     assert (some.ids, some.x.tolist()) == (("yard", "c", "a"), [0, 0, 1])
 
@@ -134,8 +134,8 @@ def test_a_map_is_read_only(tmp_path):
         town.x[0] = 1
 
 
-def test_the_sidecar_tells_where_a_map_is_from(tmp_path):
-    """What it leaves out is empty."""
+def test_the_sidecar_has_the_origin_of_a_map(tmp_path):
+    """Missing keys are empty."""
     put(put(tmp_path, "t.csv", KM), "t.json", '{"title": "A town", "synthetic": true, "licence": "CC0"}')
     town = load_map("t", tmp_path)
     assert (town.title, town.synthetic, town.source, town.licence) == ("A town", True, "", "CC0")
@@ -144,12 +144,12 @@ def test_the_sidecar_tells_where_a_map_is_from(tmp_path):
 @pytest.mark.parametrize("name", ["Rio Maior", "rio maior", "RIOMAIOR", "rio-maior", "rio_maior"])
 @pytest.mark.parametrize("file", ["Rio Maior.csv", "rio_maior.csv", "riomaior.CSV"])
 def test_names_ignore_case_and_spaces(tmp_path, name, file):
-    """And treat - and _ alike."""
+    """And - and _ are equivalent."""
     assert load_map(name, put(tmp_path, file, KM)).n == 3
 
 
 def test_the_search_goes_from_the_folder_given_to_the_variable_to_the_bundled(tmp_path, monkeypatch):
-    """The first that has the name is taken."""
+    """The first match is used."""
     given, named = tmp_path / "given", tmp_path / "named"
     given.mkdir()
     named.mkdir()
@@ -170,8 +170,8 @@ def test_the_search_goes_from_the_folder_given_to_the_variable_to_the_bundled(tm
     assert available_maps() == ["synthetic-town"]
 
 
-def test_a_missing_map_says_what_there_is(tmp_path):
-    """The maps available and the page of the format; a MapError is a ConfigError."""
+def test_the_error_on_a_missing_map_lists_the_available_ones(tmp_path):
+    """And the page of the format; a MapError is a ConfigError."""
     put(tmp_path, "lisbon.csv", KM)
     said = r"no map 'Rio Maior' in .*available: lisbon, synthetic-town.*docs/maps\.md"
     with pytest.raises(ConfigError, match=said) as refused:
@@ -187,8 +187,8 @@ def test_two_files_of_one_name_are_refused(tmp_path):
         load_map("t", tmp_path)
 
 
-def test_a_folder_that_is_none_is_refused(tmp_path, monkeypatch):
-    """Given or named by the variable."""
+def test_an_invalid_folder_is_refused(tmp_path, monkeypatch):
+    """Given as argument or by the variable."""
     with pytest.raises(MapError, match=r"map_path names .*nowhere.*not a folder"):
         load_map("synthetic-town", tmp_path / "nowhere")
     monkeypatch.setenv("MILKRUN_MAPS", str(tmp_path / "gone"))
@@ -196,7 +196,7 @@ def test_a_folder_that_is_none_is_refused(tmp_path, monkeypatch):
         available_maps()
 
 
-def test_what_a_map_lacks_is_said(tmp_path):
+def test_missing_data_of_a_map_is_refused_by_name(tmp_path):
     """Degrees, a matrix, a stream, a bin."""
     town = load_map("t", put(tmp_path, "t.csv", KM))
     with pytest.raises(MapError, match="drawn in kilometres"):
@@ -211,8 +211,8 @@ def test_what_a_map_lacks_is_said(tmp_path):
         town.choose([1, 1])
 
 
-def test_the_bundled_town_is_what_its_script_draws():
-    """If not: python scripts/make_synthetic_town.py."""
+def test_the_bundled_town_equals_the_output_of_its_script():
+    """Otherwise run python scripts/make_synthetic_town.py."""
     spec = importlib.util.spec_from_file_location("make_synthetic_town", ROOT / "scripts" / "make_synthetic_town.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
@@ -222,7 +222,7 @@ def test_the_bundled_town_is_what_its_script_draws():
         assert (BUNDLED / name).read_text(encoding="utf-8") == text
 
 
-def test_the_bundled_town_says_that_it_is_synthetic():
+def test_the_bundled_town_is_marked_as_synthetic():
     """1 depot, 50 sites of three streams, about 9 by 7 km, plausible fills."""
     town = load_map("synthetic-town")
     assert town.synthetic
@@ -240,7 +240,7 @@ def test_the_bundled_town_says_that_it_is_synthetic():
 
 
 def test_units_for_reports():
-    """A full bin of glass weighs 475 kg and brings 35.91 EUR: as much as 35.91 km."""
+    """A full bin of glass weighs 475 kg and is worth 35.91 EUR, the cost of 35.91 km."""
     assert BIN_M3 * KG_PER_M3["glass"] == 475
     assert BIN_M3 * KG_PER_M3["glass"] * EUR_PER_KG["glass"] == pytest.approx(35.91 * EUR_PER_KM)
     assert BIN_M3 * KG_PER_M3["paper"] * EUR_PER_KG["paper"] == pytest.approx(8.53125)

@@ -1,4 +1,4 @@
-"""The stochastic waste worlds, rule by rule, against numbers worked out by hand on a 3 x 4 rectangle."""
+"""The stochastic waste worlds, rule by rule, compared with numbers by hand on a 3 x 4 rectangle."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CALM = [(0, 0, 0, 0), (0, 0, 0, 0)]
 
 
 def sc(real=(0, 0.5, 0.7, 0.3), expected=(0, 0.5, 0.5, 0.3), **changes):
-    """A row of the SCWCVRP, whose truck holds one bin."""
+    """A row of the SCWCVRP with a truck of one bin."""
     fields = {name: changes.pop(name) for name in ("must_go", "max_length", "dist") if name in changes}
     instance = {"expected0": expected, "real_waste": real, "capacity": 1.0, "max_waste": 1.0, **fields}
     if "dist" not in fields:
@@ -37,7 +37,7 @@ def near(values):
 
 
 def test_failure_with_return_field_by_field():
-    """Bin 2 was thought .5 and is .7: .5 + .7 > 1, home empty-handed for 4 + 5 + 2, then served alone."""
+    """Bin 2 was expected at .5 and has .7: .5 + .7 > 1, home without it for 4 + 5 + 2, then served alone."""
     m = sc()
     m.step(1)
     check(m, reward=2, load=0.5, allowed=[0, 2, 3], revealed=[False, True, False, False], failures=0)
@@ -51,7 +51,7 @@ def test_failure_with_return_field_by_field():
 
 
 def test_failure_with_round_trip_field_by_field():
-    """The truck takes .5 of bin 2, empties, comes back for .2 and stands there 5 into a new trip."""
+    """The truck takes .5 of bin 2, empties, returns for .2 and is then 5 into a new trip."""
     m = sc(recourse="round_trip")
     assert play(m, [1, 2]) == near([2, -9])
     check(m, current_node=2, visited=[1, 2], trip_length=5, trips=1, failures=1, tour_length=17, allowed=[0, 3])
@@ -70,14 +70,15 @@ def test_round_trip_drives_home_and_out_on_an_asymmetric_matrix():
 
 
 def test_failure_ends_a_single_trip():
-    """`return` at the first failure of a single trip: the truck is home and stays; bin 2 is real full and charged."""
+    """`return` at the first failure of a single trip: the truck is home and stays; the real level of bin 2 is full and
+    charged."""
     m = sc(real=(0, 0.5, 1, 0.3), trips="single", must_go=[False, False, False, True], must_go_reserve=False)
     assert play(m, [1, 2]) == near([2, -4 - 5 - 2 - 10])
     check(m, terminated=True, overflows=1, skipped=2, missed_must_go=1, trips=1, tour_length=12)
 
 
-def test_failure_ends_when_the_rest_is_out_of_reach():
-    """Bin 2 lies 1 behind bin 1 but 9 from the depot: failed once, no trip within 5 reaches it any more."""
+def test_failure_ends_if_the_rest_is_out_of_reach():
+    """Bin 2 lies 1 behind bin 1 but 9 from the depot: after a failure no trip within 5 reaches it."""
     dist = [[0, 1, 9], [1, 0, 1], [1, 1, 0]]
     m = sc(real=(0, 0.5, 0.75), expected=(0, 0.5, 0.5), dist=dist, max_length=5)
     play(m, [1])
@@ -92,7 +93,7 @@ def test_terminal_reward_counts_failures():
 
 
 def test_mask_reads_expected_and_overflow_reads_real():
-    """Expected .5 + .5 fits 1 though the real bin 2 is full; unserved it overflows."""
+    """Expected .5 + .5 fits 1 though bin 2 is really full; unserved it overflows."""
     m = sc(real=(0, 0.5, 1, 0.3))
     m.step(1)
     check(m, allowed=[0, 2, 3])
@@ -100,7 +101,7 @@ def test_mask_reads_expected_and_overflow_reads_real():
     check(m, overflows=1, reward=-10)
 
 
-def test_tolerance_decides_what_is_a_failure():
+def test_failures_are_compared_with_the_tolerance():
     """Capacity 1 holds 1.00001: .5 + .500005 is served, .5 + .50002 fails."""
     for real, failures in ((0.500005, 0), (0.50002, 1)):
         m = sc(real=(0, 0.5, real, 0.3))
@@ -127,8 +128,8 @@ def test_two_days_field_by_field():
     assert m.real_waste == near([0, 0.6, 0.5, 1])
 
 
-def test_lost_waste_is_paid_in_the_night_it_runs_over():
-    """Night one: bin 2 runs over by .2. Night two: .8 + .3, 1 + .3 and .5 + .6 run over by .1, .3, .1; 5 a unit."""
+def test_lost_waste_is_charged_in_the_night_of_the_overflow():
+    """Night one: bin 2 overflows by .2. Night two: .8 + .3, 1 + .3 and .5 + .6 overflow by .1, .3, .1; 5 a unit."""
     m = sd(lost_weight=5.0)
     assert play(m, [0, 0]) == near([-10 - 1, -30 - 2.5])
     check(m, overflows=4)
@@ -138,7 +139,7 @@ def test_lost_waste_is_paid_in_the_night_it_runs_over():
 
 
 def test_served_bin_does_not_return_the_same_day():
-    """A served bin is empty and closed until the morning."""
+    """A served bin is empty and masked until the morning."""
     m = sd(trips="single", fills=CALM)
     m.step(2)
     check(m, allowed=[0, 1, 3])
@@ -146,8 +147,8 @@ def test_served_bin_does_not_return_the_same_day():
     check(m, day=1, load=0, trip_length=0, current_node=0, allowed=[0, 1, 2, 3], trips=1)
 
 
-def test_sensor_noise_blurs_the_morning_and_truth_meets_the_truck():
-    """Noise 1.5, 2, .4 shows .75, a capped 1 and .12; next morning .5 halves what the night left."""
+def test_sensor_noise_affects_the_expected_and_not_the_real_level():
+    """Noise 1.5, 2, .4 gives .75, a capped 1 and .12; next morning a noise of .5 halves the levels."""
     m = sd(fills=CALM, capacity=1, sensor_noise=[(1, 1.5, 2, 0.4), (1, 0.5, 0.5, 0.5)])
     assert m.expected_waste == near([0, 0.75, 1, 0.12])
     assert m.real_waste == near(WASTE)
@@ -158,8 +159,8 @@ def test_sensor_noise_blurs_the_morning_and_truth_meets_the_truck():
     assert m.expected_waste == near([0, 0, 0.5, 0])
 
 
-def test_failed_bin_shows_its_truth_for_the_day():
-    """Bin 2 (1, shown .5) fails after bin 1 and stays full; served alone it is empty, truth and belief."""
+def test_failed_bin_shows_its_real_level_for_the_day():
+    """Bin 2 (1, expected .5) fails after bin 1 and stays full; served alone, its real and expected levels are 0."""
     m = sd(fills=CALM, capacity=1, sensor_noise=[(1, 1, 0.5, 1), (1, 1, 0.5, 1)])
     play(m, [1, 2])
     check(m, failures=1, allowed=[0, 2, 3], revealed=[False, True, True, False])
@@ -169,7 +170,7 @@ def test_failed_bin_shows_its_truth_for_the_day():
 
 
 def test_round_trip_empties_the_bin_on_its_day():
-    """Bin 2 (1, shown .5) overfills after bin 1: .5 stays in the truck, the bin is empty."""
+    """Bin 2 (1, expected .5) exceeds the truck after bin 1: .5 stays in the truck, the bin is empty."""
     m = sd(fills=CALM, capacity=1, recourse="round_trip", sensor_noise=[(1, 1, 0.5, 1)] * 2)
     play(m, [1, 2])
     check(m, failures=1, load=0.5, current_node=2, collected=1.5, trip_length=5)
@@ -186,7 +187,7 @@ def test_round_trip_empties_the_bin_on_its_day():
     ],
 )
 def test_must_go_rules_each_morning(rule, today, actions, tomorrow):
-    """Levels .5, 1, .3, plus .3, .2, .2 where not served; level .75; means .25, .2, .75; two deviations .4, .2, 0."""
+    """Levels .5, 1, .3, plus .3, .2, .2 if not served; level .75; means .25, .2, .75; two deviations .4, .2, 0."""
     moments = {"fill_mean": [0, 0.25, 0.2, 0.75], "fill_std": [0, 0.2, 0.1, 0]}
     m = sd(must_go=rule, must_go_level=0.75, must_go_k=2.0, **moments)
     check(m, must_go=[j in today for j in range(4)])

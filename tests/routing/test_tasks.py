@@ -1,4 +1,4 @@
-"""The checkers know the right answer: by hand, from the literature, and for every rule a plan that breaks it."""
+"""The checkers compared with costs by hand and from the literature, and a plan that breaks each rule."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_rectangle_tour_is_14():
 
 @pytest.mark.parametrize("pi", [[0, 1, 2, 3], [1, 2, 3, 0], [2, 3, 0, 1], [3, 2, 1, 0], [1, 2, 3, 0, 0, 0]])
 def test_tsp_tour_is_cyclic(pi):
-    """Where a tour starts does not matter, so the actions of both start modes are read alike."""
+    """The start of a tour does not matter, so the actions of both start modes are equivalent."""
     assert TSP.get_costs(rectangle(), np.array([pi]))[0].item() == 14.0
 
 
@@ -54,7 +54,7 @@ def test_depot_tour_starts_and_ends_at_the_depot():
 
 
 def test_empty_tour_is_0():
-    """Nowhere to go costs nothing."""
+    """Without customers the cost is 0."""
     assert BaseProblem.get_tour_length(rectangle(), np.zeros((1, 0), int)).item() == 0.0
     assert BaseProblem.get_tour_length(rectangle(), np.zeros((1, 3), int)).item() == 0.0
 
@@ -64,12 +64,12 @@ def test_empty_tour_is_0():
     [("euclid", 2.5), ("manhattan", 3.5), ("round", 3.0), ("ceil", 3.0), ("trunc1", 25.0)],
 )
 def test_metric(metric, expected):
-    """From (0, 0) to (1.5, 2) the crow flies 2.5, which rounds up, not to even."""
+    """From (0, 0) to (1.5, 2) is 2.5, which rounds up, not to even."""
     assert distance([0, 0], [1.5, 2], metric) == expected
 
 
-def test_trunc1_cuts_and_ceil_raises():
-    """One across and three up, 3.162, is 31 tenths, 3 rounded and 4 raised; 5 stays 5 however."""
+def test_trunc1_truncates_and_ceil_rounds_up():
+    """One across and three up, 3.162, is 31 tenths, 3 rounded and 4 rounded up; 5 is always 5."""
     assert [distance([0, 0], [1, 3], m).item() for m in ("trunc1", "round", "ceil")] == [31.0, 3.0, 4.0]
     assert [distance([0, 0], [3, 4], m).item() for m in ("trunc1", "round", "ceil")] == [50.0, 5.0, 5.0]
 
@@ -83,7 +83,7 @@ def test_haversine_lisbon_to_porto():
 
 
 def test_asymmetric_matrix_is_read_from_row_to_column():
-    """0 -> 1 -> 2 -> 0 is 1 + 2 + 4 and the other way round 16 + 32 + 8."""
+    """0 -> 1 -> 2 -> 0 is 1 + 2 + 4 and the reverse 16 + 32 + 8."""
     dist = np.array([[0, 1, 16], [8, 0, 2], [4, 32, 0]])
     pi = np.array([[0, 1, 2], [0, 2, 1]])
     assert TSP.get_tour_length({"dist": dist[None]}, pi).tolist() == [7, 56]
@@ -91,8 +91,8 @@ def test_asymmetric_matrix_is_read_from_row_to_column():
     assert TSP.get_tour_length({"locs": np.zeros((2, 3, 2))}, pi, dist_matrix=dist).tolist() == [7, 56]
 
 
-def test_matrix_wins_unless_a_metric_is_named():
-    """A dataset may hold both; its matrix counts, the coordinates only on demand."""
+def test_matrix_has_priority_unless_a_metric_is_given():
+    """A dataset may have both; the matrix is used, the coordinates only on request."""
     data = rectangle(dist=np.ones((1, 4, 4)) - np.eye(4))
     assert TSP.get_tour_length(data, [[0, 1, 2, 3]]).item() == 4.0
     assert TSP.get_tour_length(data, [[0, 1, 2, 3]], metric="euclid").item() == 14.0
@@ -115,8 +115,8 @@ def test_distance_matrix_agrees_with_single_legs():
 # --- layouts
 
 
-def test_depot_apart_equals_depot_as_node_0():
-    """Both layouts give the same cost and the same verdict on the same plan."""
+def test_separate_depot_equals_depot_as_node_0():
+    """Both layouts give the same cost and the same validity for the same plan."""
     apart = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],
@@ -128,8 +128,8 @@ def test_depot_apart_equals_depot_as_node_0():
     assert CVRP.check(apart, [[1, 2, 3]])[1] == CVRP.check(cvrp(), [[1, 2, 3]])[1] == ["trip 1 carries 15, capacity 10"]
 
 
-def test_many_solutions_stand_on_one_instance():
-    """One instance serves every row; with `instance_row` each row names its own."""
+def test_many_solutions_of_one_instance():
+    """One instance is used for every row; with `instance_row` each row selects its own."""
     pi = np.array([[0, 1, 2, 3], [0, 2, 1, 3]])
     assert TSP.get_tour_length(rectangle(), pi).tolist() == [14, 18]
     two = {"locs": np.concatenate([RECTANGLE, 10 * RECTANGLE]), "instance_row": np.array([1, 0, 1])}
@@ -158,7 +158,7 @@ def test_torch_in_torch_out():
 
 
 def test_checkers_do_not_import_torch():
-    """A numpy user never pays for torch."""
+    """Users of numpy do not load torch."""
     code = "import sys, milkrun.routing.tasks.tours; sys.exit('torch' in sys.modules)"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     assert subprocess.run([sys.executable, "-c", code], env=env, check=False).returncode == 0
@@ -196,7 +196,7 @@ def test_validate_tours(pi, valid):
     ],
 )
 def test_tsp_violation(pi, reason):
-    """A tour that is no permutation of the nodes is named for what it is, and never priced."""
+    """A tour that is no permutation of the nodes is refused with the reason, and has no cost."""
     valid, reasons = TSP.check(rectangle(), np.array([pi]))
     assert (valid.tolist(), reasons) == ([False], [reason])
     with pytest.raises(BadSolution, match=f"^row 0: {re.escape(reason)}$"):
@@ -220,8 +220,8 @@ def test_tsp_violation(pi, reason):
         ([1, 2, 0, 4], "node 4 does not exist, nodes are 0..3"),
     ],
 )
-def test_cvrp_verdict(pi, reason):
-    """Every customer once, 10 a trip; an unclosed last trip and empty trips do no harm."""
+def test_cvrp_validity(pi, reason):
+    """Every customer once, 10 a trip; an unclosed last trip and empty trips are allowed."""
     valid, reasons = CVRP.check(cvrp(), np.array([pi]))
     assert (valid.tolist(), reasons) == ([reason is None], [reason])
 
@@ -246,7 +246,7 @@ def test_max_length_bounds_each_trip():
 
 
 def test_service_counts_in_max_length_but_not_in_cost():
-    """Two stops of 10 on a way of 12 need 32; the cost stays 12 + 8."""
+    """Two stops of 10 on a trip of 12 need 32; the cost stays 12 + 8."""
     data = cvrp(service_time=np.array([[0, 10, 10, 10]]))
     assert CVRP.check(data, [[1, 2, 0, 3]], max_length=31)[1] == ["trip 1 takes 32, max_length 31"]
     assert CVRP.get_costs(data, [[1, 2, 0, 3]], max_length=32)[0].tolist() == [20.0]
@@ -262,8 +262,8 @@ def test_float_demand_is_a_share_of_the_vehicle():
         CVRP.check({**data, "demand": np.full((1, 4), 10.0)}, [[1, 2, 3, 0, 4]])
 
 
-def test_whole_numbers_are_exact_at_any_scale():
-    """One unit too many is too many, also of a billion."""
+def test_integers_are_exact_at_any_scale():
+    """One unit above the capacity is refused, also of a billion."""
     assert fits(10, 10)
     assert not fits(11, 10)
     assert fits(10**9, 10**9)
@@ -273,7 +273,7 @@ def test_whole_numbers_are_exact_at_any_scale():
     assert fits(1e30, np.inf)
 
 
-def test_padding_nodes_belong_to_nobody():
+def test_padding_nodes_have_no_customer():
     """With n_nodes 3 a row of width 4 has two customers: node 3 must not be visited, and need not."""
     data = cvrp(n_nodes=np.array([3]))
     assert CVRP.check(data, [[1, 2, 0, 0]])[1] == [None]
@@ -284,7 +284,7 @@ def test_padding_nodes_belong_to_nobody():
 
 
 def test_cost_weights():
-    """Length is weighed, its raw amount stays; an unknown weight is refused by name."""
+    """Length is weighted, its raw amount is unchanged; an unknown weight is refused by name."""
     cost, parts, _ = TSP.get_costs(rectangle(), [[0, 1, 2, 3]], {"length": 0.5, "prize": 3.0})
     assert (cost.item(), parts["length"].item()) == (7.0, 14.0)
     with pytest.raises(ConfigError, match="'lenght' is unknown; did you mean 'length'"):
@@ -311,13 +311,13 @@ def test_cost_weights():
     ],
 )
 def test_bad_dataset_is_refused(data, error, match):
-    """The error says which field of which instance, and what is allowed."""
+    """The error names the field, the instance and the allowed values."""
     with pytest.raises(error, match=match):
         CVRP.check(data, np.array([[1, 2, 0, 3]]))
 
 
 def test_bad_call_is_refused():
-    """Plans of the wrong shape or dtype, unknown metrics, limits and modes are named."""
+    """Plans of the wrong shape or dtype, unknown metrics, limits and modes are refused by name."""
     for pi in ([1, 2, 3], [[1.0, 2.0]], [[True]]):
         with pytest.raises(ShapeError, match=r"expected \(B, L\) integers"):
             CVRP.check(cvrp(), np.array(pi))
@@ -337,7 +337,7 @@ def test_bad_call_is_refused():
         TSP.get_tour_length(rectangle(), [[9]])
 
 
-# --- against a plain reading of the rules, one row at a time
+# --- comparison with a plain model, one row at a time
 
 
 def plain_cvrp(locs, demand, capacity, max_length, pi):
@@ -357,13 +357,13 @@ def plain_cvrp(locs, demand, capacity, max_length, pi):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_batch_agrees_with_one_row_at_a_time(data):
-    """Verdict and length of a batch are those of its rows judged alone by a scalar model."""
+    """Validity and length of a batch equal those of its single rows by a scalar model."""
     n = data.draw(st.integers(1, 5), "customers")
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))
     locs, demand = rng.random((8, n + 1, 2)), rng.integers(1, 10, (8, n + 1))
     demand[:, 0] = 0
     pi = rng.integers(0, n + 1, (8, 2 * n))
-    for b in range(4):  # half of the rows serve everybody
+    for b in range(4):  # half of the rows serve all customers
         pi[b] = rng.permutation(np.r_[1 : n + 1, np.zeros(n, int)])
     dataset = {"locs": locs, "demand_units": demand, "capacity": np.full(8, 15), "max_length": np.full(8, 2.5)}
     expected = [plain_cvrp(locs[b], demand[b], 15, 2.5, pi[b].tolist()) for b in range(8)]
@@ -391,7 +391,7 @@ def entry(text: str, key: str) -> float:
 
 
 def routes(path: Path) -> np.ndarray:
-    """The plan of a CVRPLIB solution file: routes one after the other, 0 between."""
+    """The plan of a CVRPLIB solution file: its routes, separated by 0."""
     found = re.findall(r"^Route\s*#?\d+\s*:\s*([\d \t]+)", path.read_text(), re.MULTILINE)
     return np.array([[node for route in found for node in [*map(int, route.split()), 0]]])
 
@@ -408,7 +408,7 @@ def test_tsplib_optimum(name, optimum):
 
 @pytest.mark.parametrize(("name", "optimum"), [("A-n32-k5", 784), ("E-n13-k4", 247), ("X-n101-k25", 27591)])
 def test_cvrplib_optimum(name, optimum):
-    """The published routes are feasible at the published cost; with one unit less capacity somewhere they are not."""
+    """The published routes are feasible at the published cost; with one unit less capacity they are not."""
     text = published_file(f"routing/cvrplib/{name}.vrp").read_text()
     if "NODE_COORD_SECTION" in text:
         where = {"locs": numbers(text, "NODE_COORD_SECTION")[None, :, 1:]}
@@ -442,7 +442,7 @@ def test_cmt6_keeps_its_distance_with_service():
 
 @pytest.mark.parametrize(("name", "optimum"), [("C101", 8273), ("R101", 16377), ("RC207", 9629)])
 def test_solomon_length_in_tenths(name, optimum):
-    """Solomon's routes are measured in tenths cut off, `trunc1`: 827.3 is 8273."""
+    """Solomon's routes are measured in truncated tenths, `trunc1`: 827.3 is 8273."""
     text = published_file(f"routing/solomon/{name}.txt").read_text()
     rows = [line.split() for line in text.split("CUST NO.")[1].splitlines()]
     locs = np.array([[float(x) for x in row[1:3]] for row in rows if len(row) == 7 and row[0].isdigit()])

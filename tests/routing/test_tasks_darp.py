@@ -1,4 +1,4 @@
-"""The dial-a-ride checker: published optima are feasible at their price, and every rule has a route that breaks it."""
+"""The dial-a-ride checker: published optima are feasible at their cost, and a route breaks each rule."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def solutions():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_optimum_is_feasible_at_its_price(name):
-    """Routes of the literature's value keep every limit, and cost what was published, to its two decimals."""
+def test_published_optimum_is_feasible_at_its_cost(name):
+    """The published routes keep every limit, and have the published cost, to its two decimals."""
     found, instance = solutions()[name], cordeau.load(published_file(f"darp/{name}.txt"))
     with published_file("darp/best_known.csv").open() as file:
         best = {row["name"]: float(row["value"]) for row in csv.DictReader(file)}
@@ -81,7 +81,7 @@ def test_simple_clocks_break_ride_limits_of_feasible_routes():
     assert (late, total) == (30, 32)
 
 
-def test_schedule_of_a2_16_begins_as_told():
+def test_schedule_of_a2_16_has_its_known_start():
     """The first three starts of the first route are 32, 49 and 62.131 at the earliest; delays come only from rides."""
     instance = cordeau.load(published_file("darp/a2-16.txt"))
     plan = DARPProblem.routes_to_actions(solutions()["a2-16"]["routes"], 16)
@@ -98,7 +98,7 @@ def test_schedule_of_a2_16_begins_as_told():
 
 
 def test_a_pickup_waits_for_the_ride_limit():
-    """Set down at 50 at the earliest and 20 on board at most: boarding waits until 30, and all are home at 60."""
+    """Dropoff at 50 at the earliest and a ride of 20 at most: the pickup waits until 30, and the return is at 60."""
     instance = darp(**ONE)
     assert DARPProblem.schedule(instance, [1, 2]) == (0.0, 30.0, 50.0, 60.0)
     report = DARPProblem.check(instance, [[1, 2]])
@@ -117,7 +117,7 @@ def test_the_departure_waits_for_the_duration():
 
 
 def test_service_counts_for_the_route_and_not_for_the_ride():
-    """5 of service at both: boarding from 25 to 30 rides 20 until 50, and after 55 it is 10 home."""
+    """5 of service at both: pickup from 25 to 30, a ride of 20 until 50, and after 55 another 10 home."""
     instance = darp(**ONE, service=5)
     report = DARPProblem.check(instance, [[1, 2]])
     assert report.schedule == [(0.0, 25.0, 50.0, 65.0)]
@@ -154,7 +154,7 @@ def test_schedule_refuses_nodes_that_do_not_exist():
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_schedule_is_the_least_solution_of_the_linear_program(seed):
-    """The sum of start times, minimised over all constraints by a simplex, has the same optimum or none."""
+    """The sum of start times, minimised by a simplex, has the same optimum or is infeasible too."""
     optimize = pytest.importorskip("scipy.optimize")
     rng = np.random.default_rng(seed)
     requests = int(rng.integers(1, 4))
@@ -201,15 +201,15 @@ def test_schedule_is_the_least_solution_of_the_linear_program(seed):
 
 
 def test_unknown_node():
-    """Of 0..4, node 9 and the depot within a route are strange; the rest is driven: 1 + 9 + 10."""
+    """Of 0..4, node 9 and the depot within a route are invalid; the rest is driven: 1 + 9 + 10."""
     assert broken(darp(**TWO), [[1, 9, 2]]) == [(0, 1, 9, "unknown node", 1)]
     assert broken(darp(**TWO), [[1, 2, 0]]) == [(0, 2, 0, "unknown node", 1)]
     assert broken(darp(**TWO), [[-1]]) == [(0, 0, -1, "unknown node", 1)]
     assert DARPProblem.check(darp(**TWO), [[1, 9, 2]]).distance == 20.0
 
 
-def test_positions_count_strange_nodes():
-    """The dropoff at 10 stands at position 2 of the route as given, 2 too late for its window up to 8."""
+def test_positions_include_invalid_nodes():
+    """The dropoff at 10 has position 2 of the given route, 2 too late for its window up to 8."""
     instance = darp([1, 10], closes=[100, 8])
     assert broken(instance, [[1, 7, 2]]) == [(0, 1, 7, "unknown node", 1), (0, 2, 2, "window", 2)]
 
@@ -221,25 +221,25 @@ def test_duplicate():
 
 
 def test_a_second_pickup_does_not_shorten_the_ride():
-    """Aboard since the first: 6 + 7 + 1 + 9 is 3 more than 20."""
+    """The ride starts at the first pickup: 6 + 7 + 1 + 9 is 3 more than 20."""
     found = broken(darp(**TWO, ride=20), [[1, 3, 4, 1, 2]])
     assert found == [(0, 3, 1, "duplicate", 1), (0, 4, 2, "ride", 3)]
 
 
 def test_pairing():
-    """Picked up by one vehicle and set down by another; picked up and never set down."""
+    """Pickup by one vehicle and dropoff by another; a pickup without a dropoff."""
     assert broken(darp(**TWO), [[1], [2]]) == [(0, 0, 1, "pairing", 1), (1, 0, 2, "pairing", 1)]
     assert broken(darp(**TWO), [[3, 1, 4]]) == [(0, 1, 1, "pairing", 1)]
     assert DARPProblem.check(darp(**TWO), [[1], [2]]).unserved == 2
 
 
 def test_precedence():
-    """Set down before being picked up."""
+    """Dropoff before the pickup."""
     assert broken(darp(**TWO), [[3, 4, 2, 1]]) == [(0, 2, 2, "precedence", 1)]
 
 
 def test_capacity():
-    """Loads 2 and 3 on 4 seats are one rider too many at the second pickup, and fit one after the other."""
+    """Loads 2 and 3 on 4 seats are one rider too many at the second pickup, and fit sequentially."""
     instance = darp(**TWO, load=[2, 3], capacity=[4])
     assert broken(instance, [[1, 3, 2, 4]]) == [(0, 1, 3, "capacity", 1)]
     assert broken(instance, [[1, 2, 3, 4]]) == []
@@ -253,24 +253,25 @@ def test_window():
 
 
 def test_window_of_the_depot():
-    """Setting down at 995 at the earliest, the way home of 10 ends 5 after the end of the day at 1000."""
+    """With the dropoff at 995 at the earliest, the way home of 10 ends 5 after the end of the day at 1000."""
     instance = darp([3, 10], opens=[0, 995], closes=[1000, 999])
     assert broken(instance, [[1, 2]]) == [(0, 2, 0, "window", 5)]
 
 
-def test_ride_by_the_way():
-    """By way of -5 and 2 it is 21 from 1 to 10; a limit of 20.9 lacks 0.1, at the dropoff."""
+def test_ride_by_distance():
+    """Through -5 and 2 it is 21 from 1 to 10; a limit of 20.9 is exceeded by 0.1, at the dropoff."""
     assert broken(darp(**TWO, ride=20.9), [[1, 3, 4, 2]]) == [(0, 3, 2, "ride", 0.1)]
     assert broken(darp(**TWO, ride=20.9), [[1, 3, 2, 4]]) == [(0, 2, 2, "ride", 0.1), (0, 3, 4, "ride", 2.1)]
 
 
 def test_ride_by_windows():
-    """Boarding at 25 at the latest and set down at 50 at the earliest is 25 on board, 5 more than 20."""
+    """Pickup at 25 at the latest and dropoff at 50 at the earliest is a ride of 25, 5 more than 20."""
     assert broken(darp(**{**ONE, "closes": [25, 60]}), [[1, 2]]) == [(0, 1, 2, "ride", 5)]
 
 
 def test_rides_that_fit_alone_but_not_together():
-    """1 boards by 4 and rides 10, so is off by 14, which 2 has boarded before; off at 30, that is 16 for a limit of 15.
+    """1 boards by 4 and rides 10, so its dropoff is by 14, after the pickup of 2; the dropoff of 2 at 30 makes 16 for a
+    limit of 15.
 
     All places are at the depot, the order is 1 on, 2 on, 1 off, 2 off.
     """
@@ -280,26 +281,26 @@ def test_rides_that_fit_alone_but_not_together():
     assert broken(darp([0, 0, 0, 0], **windows, ride=[11, 15]), [[1, 3, 2, 4]]) == []
 
 
-def test_duration_by_the_way():
+def test_duration_by_distance():
     """3 + 7 + 10 is 1 more than 19, reported at the return."""
     assert broken(darp([3, 10], duration=19), [[1, 2]]) == [(0, 2, 0, "duration", 1)]
 
 
 def test_duration_by_windows():
-    """At 3 by 10 means leaving by 7; off at 50 means home at 60: 53 for a limit of 50."""
+    """Arrival at 3 by 10 means departure by 7; dropoff at 50 means home at 60: 53 for a limit of 50."""
     instance = darp([3, 10], opens=[0, 50], closes=[10, 60], duration=50)
     assert broken(instance, [[1, 2]]) == [(0, 2, 0, "duration", 3)]
 
 
 def test_fleet():
-    """One vehicle cannot drive two routes; an empty one takes none."""
+    """One vehicle cannot drive two routes; an empty route needs none."""
     one = darp(**TWO, capacity=[2])
     assert broken(one, [[1, 2], [3, 4]]) == [(1, 0, 3, "fleet", 1)]
     assert broken(one, [[1, 2, 3, 4], []]) == []
 
 
-def test_missing_requests_are_counted_and_priced():
-    """Request 1 is not served: two nodes at 100 each on top of 20, and nothing is broken."""
+def test_missing_requests_are_counted_and_charged():
+    """Request 1 is not served: two nodes at 100 each in addition to 20, without a violation."""
     report = DARPProblem.check(darp(**TWO), [[], [1, 2]])
     assert report.feasible
     assert (report.unserved, report.unvisited, report.vehicles) == (1, 2, 1)
@@ -321,7 +322,7 @@ def test_a_route_without_a_schedule_has_no_times():
 
 @pytest.mark.parametrize(("over", "tol", "feasible"), [(1.5e-4, None, True), (3e-4, None, False), (1e-5, 0.0, False)])
 def test_times_have_a_tolerance(over, tol, feasible):
-    """By default 0.0002, whichever limit it is, however large the numbers."""
+    """By default 0.0002, for every limit, independent of the scale."""
     options = {} if tol is None else {"tol": tol}
     for limits in ({"closes": [100, 10 - over]}, {"ride": 9 - over}, {"duration": 20 - over}):
         assert DARPProblem.check(darp([1, 10], **limits), [[1, 2]], **options).feasible == feasible
@@ -329,7 +330,7 @@ def test_times_have_a_tolerance(over, tol, feasible):
 
 
 def test_the_checker_imports_no_world_and_no_compiler():
-    """Its opinion is its own."""
+    """It is independent."""
     code = (
         "import sys, milkrun.routing.darp.task.checker; own = 'milkrun.routing.darp.';"
         "kernels = [own + part for part in ('world', 'deadlines', 'base', 'schedule', 'generator')];"

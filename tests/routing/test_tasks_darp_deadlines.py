@@ -1,4 +1,4 @@
-"""The dial-a-ride checker under rule `deadlines`: deadlines alone, on a clock of whole numbers."""
+"""The dial-a-ride checker under rule `deadlines`: deadlines alone, on an integer clock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sentence(data, plan):
 
 
 def test_by_deadlines_trace_costs_331():
-    """50 + 31.6228 + 50 + 100 home in an emergency with a rider aboard, whose dropoff alone stays unvisited: + 100."""
+    """50 + 31.6228 + 50 + 100 home in an emergency with a rider aboard; only that dropoff stays unvisited: + 100."""
     for plan in ([3, 1, 2, 0, 0], [3, 1, 2, 0], [3, 1, 2]):
         cost, parts, _ = DARPProblem.get_costs(trace(), np.array([plan]), rule="deadlines")
         assert cost[0] == pytest.approx(331.6228, abs=1e-4)
@@ -37,7 +37,8 @@ def test_by_deadlines_trace_costs_331():
 
 
 def test_by_deadlines_depot_with_riders_is_for_emergencies():
-    """From (60, 80) to (100, 0) takes 89.4 / 25, rounded 4: due at 9, the rider could still be set down, at 8 not."""
+    """From (60, 80) to (100, 0) takes 89.4 / 25, rounded 4: with deadline 9 the dropoff is still possible, with 8
+    not."""
     late, due = (trace(time_windows=np.array([[48, 10, 13, 12, at]])) for at in (8, 9))
     cost = DARPProblem.get_costs(late, np.array([[3, 1, 2, 0]]), rule="deadlines")[0]
     assert cost == pytest.approx(331.6228, abs=1e-4)
@@ -45,7 +46,7 @@ def test_by_deadlines_depot_with_riders_is_for_emergencies():
 
 
 def test_by_deadlines_last_way_home_is_free():
-    """When all is done the return is not driven: 50 + 31.6228 + 50 + 89.4427."""
+    """After all requests the return is not charged: 50 + 31.6228 + 50 + 89.4427."""
     due = trace(time_windows=np.array([[0, 10, 13, 12, 9]]))
     for plan in ([3, 1, 2, 4, 0], [3, 1, 2, 4]):
         cost = DARPProblem.get_costs(due, np.array([plan]), rule="deadlines")[0]
@@ -54,7 +55,7 @@ def test_by_deadlines_last_way_home_is_free():
 
 @pytest.mark.parametrize(("way", "clock"), [(62.5, 2), (37.5, 2), (87.5, 4), (12.5, 0), (12.6, 1)])
 def test_by_deadlines_travel_rounds_half_to_even(way, clock):
-    """2.5 and 1.5 are 2, 3.5 is 4, 0.5 is 0 and 0.504 is 1; a deadline one sooner is missed by 1."""
+    """2.5 and 1.5 are 2, 3.5 is 4, 0.5 is 0 and 0.504 is 1; a deadline one earlier is missed by 1."""
     instance = darp([way, way], closes=[clock, 100])
     assert broken(instance, [[1, 2]], rule="deadlines") == []
     assert DARPProblem.check(instance, [[1, 2]], rule="deadlines").schedule == [(0.0, clock, clock)]
@@ -63,7 +64,7 @@ def test_by_deadlines_travel_rounds_half_to_even(way, clock):
 
 
 def test_by_deadlines_rules_and_plans_that_break_them():
-    """Each kind once: too late, too many, unknown, twice, backwards, with another vehicle, beyond the fleet."""
+    """Each kind once: too late, too many, unknown, twice, reversed, with another vehicle, beyond the fleet."""
     assert sentence(trace(), [3, 4]) == "row 0: vehicle 0, position 1, node 4: window by 1"
     full = trace(capacity=np.array([[2, 2]]))
     assert sentence(full, [3, 1, 2, 0]) == "row 0: vehicle 0, position 1, node 1: capacity by 1"
@@ -78,7 +79,7 @@ def test_by_deadlines_rules_and_plans_that_break_them():
 
 
 def test_by_deadlines_vehicles_that_could_go_may_not_stay():
-    """At the depot both pickups are reached in time; once only request 1 is left, whose dropoff is due at 5, vehicle 1
+    """At the depot both pickups are reachable in time. If only request 1 is left, with its dropoff due at 5, vehicle 1
     may stay only if that pickup, 2 away, is due before."""
     for plan, vehicle in (([0], 0), ([0, 0], 0), ([1, 2, 0], 1), ([1, 2], 1), ([1, 2, 0, 0, 0], 1)):
         assert sentence(trace(), plan) == f"row 0: vehicle {vehicle}, position 0, node 0: idle by 1"
@@ -88,7 +89,7 @@ def test_by_deadlines_vehicles_that_could_go_may_not_stay():
 
 
 def test_by_deadlines_vehicles_start_at_0_and_empty():
-    """The second vehicle's clock shows 2 and 4 at the other request; windows open and depot deadlines are not asked."""
+    """The second vehicle's clock shows 2 and 4 at the other request; opening times and depot deadlines are ignored."""
     report = DARPProblem.check(
         darp([50, 100, 50, 100], opens=90, closes=[100, 100, 100, 100], load=2), [[1, 2], [3, 4]], rule="deadlines"
     )
@@ -98,7 +99,7 @@ def test_by_deadlines_vehicles_start_at_0_and_empty():
 
 
 def test_by_deadlines_reads_the_split_layout():
-    """Depot apart, everything else over customers: the same price."""
+    """Separate depot, all other fields over customers: the same cost."""
     whole = trace()
     split = {name: whole[name][:, 1:] for name in ("locs", "demand", "time_windows")}
     split |= {"depot": whole["locs"][:, 0], "capacity": whole["capacity"]}
@@ -108,6 +109,6 @@ def test_by_deadlines_reads_the_split_layout():
 
 
 def test_by_deadlines_has_no_matrix():
-    """It drives straight lines."""
+    """It uses straight lines."""
     with pytest.raises(ConfigError, match="has a matrix"):
         DARPProblem.check(darp(**TWO, dist=np.zeros((5, 5))), [[1, 2]], rule="deadlines")

@@ -1,4 +1,4 @@
-"""The dial-a-ride checker on batches: plans become routes, routes find their vehicles, and bad data are refused."""
+"""The dial-a-ride checker on batches: routes of plans, vehicles of routes, and refused data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def batch(*instances, **more):
 
 
 def test_costs_of_a_batch():
-    """A row that serves both, 1 + 9 + 10 and 5 + 7 + 2, and one that leaves request 1 to the penalty."""
+    """A row that serves both, 1 + 9 + 10 and 5 + 7 + 2, and one with the penalty for request 1."""
     plans = np.array([[1, 2, 0, 3, 4, 0], [1, 2, 0, 0, 0, 0]])
     cost, parts, nothing = DARPProblem.get_costs(batch(darp(**TWO), darp(**TWO)), plans)
     assert cost.tolist() == [34.0, 220.0]
@@ -34,14 +34,14 @@ def test_costs_of_a_batch():
 
 
 def test_many_plans_of_one_instance():
-    """`instance_row` says which instance a plan is for."""
+    """`instance_row` selects the instance of each plan."""
     data = batch(darp(**TWO), darp([3, 11, 3, 11]), instance_row=np.array([1, 0, 1]))
     cost = DARPProblem.get_costs(data, np.array([[1, 2], [1, 2], [1, 3]]), on_violation="inf")[0]
     assert cost.tolist() == [222.0, 220.0, np.inf]
 
 
 def test_a_broken_row_raises_or_costs_inf():
-    """The sentence names row, vehicle, position, node and rule."""
+    """The message names row, vehicle, position, node and rule."""
     data = batch(darp(**TWO), darp(**TWO))
     plans = np.array([[1, 2, 0, 3, 4, 0], [2, 1, 0, 3, 4, 0]])
     with pytest.raises(BadSolution, match=re.escape("row 1: vehicle 0, position 0, node 2: precedence by 1")):
@@ -52,22 +52,22 @@ def test_a_broken_row_raises_or_costs_inf():
 @pytest.mark.parametrize(
     ("capacity", "plan", "valid"),
     [
-        ([1, 2], [1, 3, 2, 4, 0], True),  # the first vehicle has one seat and is passed over
+        ([1, 2], [1, 3, 2, 4, 0], True),  # the first vehicle has one seat and is skipped
         ([1, 2], [0, 1, 3, 2, 4, 0], True),  # it is left unused by an action
         ([1, 2], [0, 0, 1, 3, 2, 4, 0], False),  # both are
-        ([2, 2], [0, 1, 3, 2, 4, 0], False),  # an equal one may not be left unused for the other's sake
-        ([2, 2, 1], [0, 1, 3, 2, 4, 0], True),  # but for that of the small one behind
+        ([2, 2], [0, 1, 3, 2, 4, 0], False),  # an equal one may not be left unused before the other
+        ([2, 2, 1], [0, 1, 3, 2, 4, 0], True),  # but before the smaller one
         ([2, 1, 1], [1, 2, 0, 0, 3, 4, 0], False),
         ([2, 1], [1, 3, 2, 4, 0], True),
         ([2, 1], [0, 1, 3, 2, 4, 0], False),
         ([1, 1], [1, 3, 2, 4, 0], False),
-        ([1, 0, 1], [1, 2, 0, 3, 4, 0], True),  # padding between drives nothing
+        ([1, 0, 1], [1, 2, 0, 3, 4, 0], True),  # padding between is ignored
         ([1, 0, 0], [1, 2, 0, 3, 4, 0], False),
-        ([0, 2], [0, 1, 2, 0], False),  # and is not what a 0 leaves unused
+        ([0, 2], [0, 1, 2, 0], False),  # and does not count as a 0 for an unused vehicle
     ],
 )
-def test_routes_find_their_vehicles(capacity, plan, valid):
-    """Both requests aboard need two seats; routes go in order to the first vehicle behind that fits."""
+def test_routes_are_assigned_to_vehicles(capacity, plan, valid):
+    """Both requests aboard need two seats; each route goes to the next vehicle that fits, in order."""
     data = batch(darp(**TWO)) | {"capacity": np.array([capacity])}
     cost = DARPProblem.get_costs(data, np.array([plan]), on_violation="inf")[0]
     assert np.isfinite(cost[0]) == valid
@@ -87,7 +87,7 @@ def test_routes_find_their_vehicles(capacity, plan, valid):
         ({"places": [1, 10, -5, 2], "capacity": [1, 1]}, [1, 3, 4, 2], "position 1, node 3: capacity by 1"),
     ],
 )
-def test_every_limit_of_a_dataset_counts(fields, plan, said):
+def test_every_limit_of_a_dataset_is_checked(fields, plan, said):
     """A row of a batch gets the same error as a single instance."""
     with pytest.raises(BadSolution, match=re.escape(f"row 0: vehicle 0, {said}")):
         DARPProblem.get_costs(batch(darp(**fields)), np.array([[*plan, 0]]))
@@ -101,8 +101,8 @@ def test_requests_aboard_at_once_are_counted():
         DARPProblem.get_costs(data, plan, max_onboard=1)
 
 
-def test_padding_is_neither_driven_nor_priced():
-    """Three true nodes of five: no penalty for the others, and driving there is an unknown node."""
+def test_padding_is_neither_driven_nor_charged():
+    """Three real nodes of five: no penalty for the others, and a visit there is an unknown node."""
     data = {name: value.copy() for name, value in batch(darp(**TWO)).items()}
     data["demand"][0, 3:] = 0
     data["n_nodes"] = np.array([3], np.int32)
@@ -113,7 +113,7 @@ def test_padding_is_neither_driven_nor_priced():
 
 
 def test_places_are_driven_in_float32():
-    """A pickup at 0.1 is at 0.100000001490116 for a world, so there and back is twice that, whatever was given."""
+    """A pickup at 0.1 is at 0.100000001490116 in a world, so there and back is twice that, for any given dtype."""
     data = batch(darp([0.1, 0])) | {"locs": np.array([[[0, 0], [0.1, 0], [0, 0]]])}
     assert DARPProblem.get_costs(data, np.array([[1, 2, 0]]))[0].tolist() == [2 * float(np.float32(0.1))]
 
@@ -128,7 +128,7 @@ def test_torch_in_torch_out():
 
 
 def test_a_matrix_in_the_dataset_is_driven():
-    """Every way takes 5 with the matrix, and what the coordinates say with metric euclid."""
+    """Every leg takes 5 with the matrix, and the distance of the coordinates with metric euclid."""
     data = batch(darp(**TWO, dist=5.0 - 5.0 * np.eye(5)))
     plan = np.array([[1, 2, 0]])
     assert DARPProblem.get_costs(data, plan)[1]["distance"].tolist() == [15.0]
@@ -158,7 +158,7 @@ def test_a_matrix_in_the_dataset_is_driven():
     ],
 )
 def test_bad_datasets_are_refused(changed, error, said):
-    """A number that would make every comparison false is not judged by."""
+    """Among them numbers that would make every comparison false."""
     data = {name: value for name, value in (batch(darp(**TWO)) | changed).items() if value is not None}
     with pytest.raises(error, match=re.escape(said)):
         DARPProblem.get_costs(data, np.array([[1, 2, 0]]))
@@ -180,13 +180,13 @@ def test_bad_datasets_are_refused(changed, error, said):
     ],
 )
 def test_bad_options_are_refused(options, said):
-    """None is ignored."""
+    """No option is ignored."""
     with pytest.raises(ConfigError, match=re.escape(said)):
         DARPProblem.get_costs(batch(darp(**TWO)), np.array([[1, 2, 0]]), **options)
 
 
 def test_plans_are_integers():
-    """Neither floats nor a single row pass for a batch of plans; a route is a flat list."""
+    """Floats and a single row are refused as a batch of plans; a route is a flat list."""
     for plan in (np.array([[1.0, 2.0]]), np.array([1, 2])):
         with pytest.raises(ShapeError, match="pi has shape"):
             DARPProblem.get_costs(batch(darp(**TWO)), plan)
@@ -208,12 +208,12 @@ def test_routes_and_actions():
 
 
 def test_an_unused_vehicle_takes_no_action():
-    """With equal vehicles it does not matter which one stays."""
+    """With equal vehicles any of them may stay unused."""
     routes = [[], [1, 2], [], [3, 4]]
     assert DARPProblem.routes_to_actions(routes, 2, "node").tolist() == [1, 2, 0, 3, 4, 0]
 
 
-def test_routes_to_actions_refuses():
+def test_routes_to_actions_refuses_invalid_input():
     """Nodes beyond the instance, and unknown numberings."""
     with pytest.raises(BadSolution, match=re.escape("route 1: node 5 does not exist, nodes are 1..4")):
         DARPProblem.routes_to_actions([[1], [5]], 2)

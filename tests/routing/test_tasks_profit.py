@@ -1,4 +1,4 @@
-"""The checkers of VRPP and CVRPP: hand-worked tours, every rule broken once, and all plans of small instances."""
+"""The checkers of VRPP and CVRPP: tours by hand, every rule broken once, and all plans of small instances."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def words(n: int, width: int) -> np.ndarray:
     return np.array(list(product(range(n + 1), repeat=width)))
 
 
-# --- prices
+# --- costs
 
 
-def test_prizes_against_length():
-    """0 1 2 0 collects 20 on a way of 12; all three 21 on 14; the empty tour 0 on 0."""
+def test_prizes_and_length():
+    """0 1 2 0 collects 20 on a length of 12; all three 21 on 14; the empty tour 0 on 0."""
     cost, parts, nothing = VRPP.get_costs(profit(), np.array([[1, 2, 0], [1, 2, 3], [0, 0, 0]]), LENGTH)
     assert cost.tolist() == [-8.0, -7.0, 0.0]
     assert parts["profit"].tolist() == [20.0, 21.0, 0.0]
@@ -73,7 +73,7 @@ def test_missing_weights_are_the_defaults():
     ],
 )
 def test_lengths_in_another_unit_have_no_default_weight(dataset):
-    """3 and 4 units apart, tenths, kilometres: the default is the price of the unit square's side."""
+    """Distances of 3 and 4, tenths, kilometres: the default is the price of the unit square's side."""
     metric = dataset.pop("metric", None)
     with pytest.raises(ConfigError, match=r"weight .length. is not given, and its default is for places in"):
         VRPP.get_costs(dataset, [[1, 0]], {"prize": 1}, metric=metric)
@@ -94,7 +94,7 @@ def test_default_weights():
         default_weights("vrp", 25)
 
 
-# --- verdicts
+# --- validity
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,13 @@ def test_single_trip(pi, reason):
     ],
 )
 def test_many_trips(pi, reason):
-    """With several trips it takes the depot at the depot to end."""
+    """With several trips the depot at the depot ends the tour."""
     assert VRPP.check(profit(), np.array([pi]), trips="multi")[1] == [reason]
 
 
 def test_capacity_bounds_each_trip():
-    """Prizes weigh themselves: 20 do not fit 15, but one by one they do; of weight 1 each, two fit 2."""
+    """Without weights the prizes are the weights: 20 do not fit 15, but one by one they do; of weight 1 each, two fit
+    2."""
     assert CVRPP.check(profit(), [[1, 2]])[1] == ["trip 1 carries 20, capacity 15"]
     assert CVRPP.check(profit(), [[1, 3, 0, 2]], trips="multi")[1] == [None]
     assert CVRPP.check(profit(), [[3, 0, 1, 2]], trips="multi")[1] == ["trip 2 carries 20, capacity 15"]
@@ -141,7 +142,7 @@ def test_capacity_bounds_each_trip():
 
 
 def test_error_names_row_trip_load_and_capacity():
-    """Raised for the first bad row, or priced at inf."""
+    """Raised for the first invalid row, or a cost of inf."""
     sentence = re.escape("row 1: trip 1 carries 20, capacity 15")
     with pytest.raises(BadSolution, match=f"^{sentence}$"):
         CVRPP.get_costs(profit(), [[1, 3], [1, 2]], LENGTH)
@@ -161,18 +162,18 @@ def test_max_length_bounds_each_trip():
 # --- must-go
 
 
-def test_must_go_customer_is_not_left():
-    """Customer 3 must be visited: not going there is a fault, wherever the tour ends."""
+def test_must_go_customer_must_be_visited():
+    """Customer 3 is mandatory: a tour without it is invalid."""
     data = profit(must_go=np.array([[False, False, False, True]]))
     left = "must-go customer 3 is left out, though it could be served"
     assert VRPP.check(data, [[0, 0, 0], [1, 2, 0], [3, 0, 0], [1, 3, 0]])[1] == [left, left, None, None]
     assert VRPP.check(data, [[1, 0, 2], [1, 0, 3]], trips="multi")[1] == [left, None]
 
 
-def test_must_go_out_of_reach_excuses():
-    """From 2 (7 driven) on to 3 and home is 7 + 3 + 4 = 14: under 13 the truck that went to 1 and 2 may go home.
+def test_must_go_out_of_reach_may_be_skipped():
+    """From 2 (7 driven) on to 3 and home is 7 + 3 + 4 = 14: with limit 13 the truck may go home after 1 and 2.
 
-    From 1 it is 3 + 5 + 4 = 12, so it may not, and with several trips it starts again: 8.
+    From 1 it is 3 + 5 + 4 = 12, so it may not; with several trips a new trip takes 8.
     """
     data = profit(must_go=np.array([[0, 0, 0, 1]]), max_length=np.array([13.0]))
     left = "must-go customer 3 is left out, though it could be served"
@@ -182,10 +183,10 @@ def test_must_go_out_of_reach_excuses():
     assert VRPP.check(data, [[1, 0, 0, 0]], max_length=7.9, trips="multi")[1] == [None]
 
 
-def test_optional_customer_leaves_room_for_must_go():
-    """Of 15, customer 2 must get 10: with 1, another 10, it would not; with 3, of 1, it does.
+def test_optional_customer_leaves_capacity_for_must_go():
+    """Of 15, customer 2 needs 10: after 1, another 10, it does not fit; after 3, of 1, it does.
 
-    Without reserve, 1 may be taken first, and then 2, which no longer fits, is excused.
+    Without reserve, 1 may be served first, and then 2, which no longer fits, may be skipped.
     """
     data = profit(must_go=np.array([[0, 0, 1, 0]]))
     crowded = "with optional customer 1 trip 1 carries 10, capacity 15, and the must-go customers still to come need 10"
@@ -194,8 +195,8 @@ def test_optional_customer_leaves_room_for_must_go():
     assert CVRPP.check(data, [[1, 0, 2]], trips="multi")[1] == [None]
 
 
-def test_no_room_is_kept_for_customers_out_of_reach():
-    """Customer 2 is 10 away and back: with max_length 9 it does not keep the tour open."""
+def test_no_capacity_is_reserved_for_customers_out_of_reach():
+    """Customer 2 is 10 there and back: with max_length 9 it does not prevent the end."""
     data = profit(must_go=np.array([[0, 0, 1, 0]]), max_length=np.array([9.0]))
     assert CVRPP.check(data, [[1, 0]])[1] == [None]
 
@@ -210,7 +211,8 @@ def windows(**fields: object) -> dict[str, object]:
 
 
 def test_waiting_and_lateness():
-    """At 1 the truck waits from 3 to 5, leaves at 6 and is at 2 by 10, just in time; by 11 at home, at 16.
+    """At 1 the truck waits from 3 to 5, leaves at 6 and is at 2 at 10, exactly in time; it leaves at 11 and is home at
+    16.
 
     0 2 1: at 2 from 5 to 6, at 1 by 10, closed since 9. 0 1 2 3: at 3 by 14, leaves at 15, is home by 19.
     """
@@ -220,7 +222,7 @@ def test_waiting_and_lateness():
 
 
 def test_depot_closes():
-    """0 1 2 3 is home by 19, too late for 18; each trip starts at 0, so 3 alone, 9, is not."""
+    """0 1 2 3 is home at 19, too late for 18; each trip starts at 0, so 3 alone, home at 9, is in time."""
     spans = np.array([[[0, 18], [5, 9], [0, 10], [0, 99]]], float)
     data = windows() | {"time_windows": spans}
     assert VRPP.check(data, [[1, 2, 3]])[1] == ["the depot is reached at 19, closed since 18"]
@@ -228,7 +230,7 @@ def test_depot_closes():
 
 
 def test_speed():
-    """At half the speed 2 is reached at 10 alone, at 3/.5 + 1 + 4/.5 = 15 after 1."""
+    """At half the speed 2 is reached at 10 directly, at 3/.5 + 1 + 4/.5 = 15 after 1."""
     data = windows(speed=np.array([0.5]))
     assert VRPP.check(data, [[2, 0], [1, 2]])[1] == [
         "the depot is reached at 21, closed since 20",
@@ -237,7 +239,7 @@ def test_speed():
 
 
 def test_start_and_end_time_are_windows():
-    """The published names, for customers only: a depot that is left out never closes."""
+    """The published names, for customers only: a depot without a window never closes."""
     data = profit(
         start_time=np.array([[5, 0, 0]]), end_time=np.array([[9, 10, 99]]), service_time=np.array([[1, 1, 1]])
     )
@@ -247,8 +249,8 @@ def test_start_and_end_time_are_windows():
     assert CVRPP.check(both, [[2, 1, 0], [1, 2, 3]], capacity=30)[1] == [late, None]
 
 
-def test_closed_must_go_customer_is_excused():
-    """After 2 it is too late for 1, before it is not; and 1 as must-go needs the depot's closing time as well."""
+def test_closed_must_go_customer_may_be_skipped():
+    """After 2 it is too late for 1, before it is not; a mandatory 1 must also respect the depot's closing time."""
     data = windows(must_go=np.array([[0, 1, 0, 0]]))
     left = "must-go customer 1 is left out, though it could be served"
     assert VRPP.check(data, [[2, 0], [0, 0]])[1] == [None, left]
@@ -256,7 +258,7 @@ def test_closed_must_go_customer_is_excused():
     assert VRPP.check(data | {"time_windows": spans}, [[0, 0]])[1] == [None]
 
 
-# --- what is refused
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -279,7 +281,7 @@ def test_bad_dataset_is_refused(data, error, match):
 
 
 def test_bad_mode_is_refused():
-    """Modes have few values, and a limit belongs to its problem."""
+    """Unknown modes, and limits of other problems."""
     with pytest.raises(ConfigError, match="trips is 'two', allowed are 'single' and 'multi'"):
         VRPP.check(profit(), [[1]], trips="two")
     with pytest.raises(ConfigError, match="VRPP has no limit 'trip'; did you mean 'trips'"):
@@ -288,8 +290,8 @@ def test_bad_mode_is_refused():
         VRPP.check(profit(), [[1]], capacity=3)
 
 
-def test_padding_nodes_belong_to_nobody():
-    """With n_nodes 3 customer 3 is padding: it may not be visited, and needs nothing though it is marked must-go."""
+def test_padding_nodes_have_no_customer():
+    """With n_nodes 3 customer 3 is padding: it may not be visited, and need not be though it is marked must-go."""
     data = profit(n_nodes=np.array([3]), must_go=np.array([[0, 0, 0, 1]]))
     assert VRPP.check(data, [[1, 2], [1, 3]])[1] == [None, "node 3 does not exist, nodes are 0..2"]
 
@@ -306,7 +308,7 @@ def test_padding_nodes_belong_to_nobody():
     ],
 )
 def test_rectangle_by_hand(problem, limits, count, best):
-    """By hand: so many plans are valid, and the best earns so much."""
+    """By hand: the number of valid plans, and the best objective."""
     cost = problem.get_costs(profit(), words(3, 4), LENGTH, on_violation="inf", **limits)[0]
     assert (np.isfinite(cost).sum(), -cost.min()) == (count, best)
 
@@ -314,7 +316,7 @@ def test_rectangle_by_hand(problem, limits, count, best):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_valid_plans_are_those_of_the_pencil(data):
-    """Of all words over the nodes the checker lets through what can be built step by step, at the same price."""
+    """Of all words over the nodes the checker accepts those that can be built step by step, at the same cost."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))
     single, reserve, timed, limited = (
         data.draw(st.booleans(), name) for name in "single reserve timed limited".split()
@@ -344,7 +346,7 @@ def test_valid_plans_are_those_of_the_pencil(data):
     valid, reasons = CVRPP.check(dataset, every, **limits)
     assert (valid == np.isfinite(cost)).all()
     assert [reason is None for reason in reasons] == valid.tolist()
-    built = {said + (0,) * (2 * n - len(said)): end for said, end in tours(case)}
+    built = {actions + (0,) * (2 * n - len(actions)): end for actions, end in tours(case)}
     assert set(map(tuple, every[valid].tolist())) == set(built)
     ends = [built[tuple(word)] for word in every[valid].tolist()]
     np.testing.assert_allclose(parts["profit"][valid], [end.collected for end in ends])

@@ -16,7 +16,7 @@ from milkrun.routing.tasks import CWCVRP, SCWCVRP, SDWCVRP, BaseProblem
 from milkrun.routing.tasks.distances import distance_matrix
 from tests.routing.pencil import Case, tours
 
-# the 3 x 4 rectangle; bin 2 holds .7 where .5 was expected
+# the 3 x 4 rectangle; bin 2 holds .7, expected .5
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 WEIGHTS = {"waste": 10.0, "length": 1.0, "overflow": 10.0, "failure": 2.0, "lost": 100.0}
 
@@ -46,7 +46,7 @@ def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def test_failure_sends_the_truck_home():
-    """By hand: rewards 2, -11, 2, 0, -4. Bin 2 fails after bin 1 and is had on the next trip, with bin 3."""
+    """By hand: rewards 2, -11, 2, 0, -4. Bin 2 fails after bin 1 and is collected on the next trip, with bin 3."""
     cost, parts, _ = SCWCVRP.get_costs(surprise(), [[1, 2, 2, 3, 0]], WEIGHTS)
     assert cost.item() == pytest.approx(-(2 - 11 + 2 + 0 - 4))
     assert parts["failures"].tolist() == [1]
@@ -56,8 +56,8 @@ def test_failure_sends_the_truck_home():
     assert SCWCVRP.expand(surprise(), [[1, 2, 2, 3, 0]]).tolist() == [[1, 2, 0, 2, 3, 0]]
 
 
-def test_round_trip_comes_back_for_the_rest():
-    """By hand: rewards 2, -9, 0, -4. Full at 2, the truck empties, comes back, has room for 3."""
+def test_round_trip_returns_for_the_rest():
+    """By hand: rewards 2, -9, 0, -4. Full at 2, the truck empties, returns, and has capacity for 3."""
     cost, parts, _ = SCWCVRP.get_costs(surprise(), [[1, 2, 3, 0]], WEIGHTS, recourse="round_trip")
     assert cost.item() == pytest.approx(-(2 - 9 + 0 - 4))
     assert (parts["failures"].tolist(), parts["length"].tolist()) == ([1], [3 + 4 + 5 + 5 + 3 + 4])
@@ -66,8 +66,8 @@ def test_round_trip_comes_back_for_the_rest():
     assert BaseProblem.get_tour_length(surprise(), driven).tolist() == parts["length"].tolist()
 
 
-def test_round_trip_leaves_with_what_did_not_fit():
-    """After bin 1 (.5) and half of bin 2 the truck carries .2: bin 3 (.9) does not fit on top."""
+def test_round_trip_continues_with_the_rest_of_the_bin():
+    """After bin 1 (.5) and half of bin 2 the truck carries .2: bin 3 (.9) does not fit."""
     data = surprise(expected0=np.array([[0, 0.5, 0.5, 0.9]]), real_waste=np.array([[0, 0.5, 0.7, 0.9]]))
     assert SCWCVRP.check(data, [[1, 2, 3]], recourse="round_trip")[1] == ["trip 2 carries 1.1, capacity 1"]
     assert SCWCVRP.check(data, [[1, 2, 0, 3]], recourse="round_trip")[1] == [None]
@@ -87,12 +87,12 @@ def test_round_trip_leaves_with_what_did_not_fit():
     ],
 )
 def test_plan_after_a_failure(pi, reason):
-    """1 then 2 fails and ends at the depot: 0 is then the finish, another customer the next trip."""
+    """2 after 1 fails and ends at the depot: 0 then ends the episode, a customer starts the next trip."""
     assert SCWCVRP.check(surprise(), np.array([pi]))[1] == [reason]
 
 
 def test_failure_ends_a_single_trip():
-    """No action may follow, and the must-go bin is not required any more; the round trip goes on."""
+    """No action may follow, and the must-go bin is no longer required; the round trip continues."""
     real = np.array([[0, 0.5, 1.0, 0.3]])
     data = surprise(must_go=np.array([[0, 0, 0, 1]]), capacity=np.array([1.4]), real_waste=real)
     ended = "customer 3 follows the end of the tour"
@@ -101,23 +101,23 @@ def test_failure_ends_a_single_trip():
     assert SCWCVRP.check(data, [[1, 2, 3]], trips="single", recourse="round_trip")[1] == [None]
 
 
-def test_a_failed_customer_is_known_from_then_on():
-    """Bin 2 was expected to fit with bin 3 (.4) and .5, but holds .7. Once known, it may not be tried again."""
+def test_a_failed_customer_stays_revealed():
+    """Bin 2 was expected to fit with bin 3 (.4) and .5, but holds .7. Once revealed, it may not be tried again."""
     real = np.array([[0, 0.5, 0.7, 0.4]])
     data = surprise(expected0=np.array([[0, 0.5, 0.5, 0.4]]), real_waste=real)
     assert SCWCVRP.check(data, [[3, 2, 2, 0]])[1] == [None]
     assert SCWCVRP.check(data, [[1, 2, 3, 2]])[1] == ["trip 2 carries 1.1, capacity 1"]
 
 
-def test_overflow_is_judged_on_real_waste():
-    """Bin 2 is full, whatever was expected; failed and not served, it overflows."""
+def test_overflow_depends_on_real_waste():
+    """Bin 2 is full, for any expectation; failed and not served, it overflows."""
     data = surprise(real_waste=np.array([[0, 0.5, 1.0, 0.3]]))
     _, parts, _ = SCWCVRP.get_costs(data, [[1, 2, 0], [1, 2, 2]], WEIGHTS)
     assert parts["overflows"].tolist() == [1, 0]
 
 
 def test_max_length_counts_the_forced_return():
-    """1, 2 and the forced way home are 12, bin 3 is a trip of 8; after a round trip to 2, 5 + 3 + 4 are another 12."""
+    """1, 2 and the forced way home are 12, bin 3 is a trip of 8; after a round trip to 2, 5 + 3 + 4 is another 12."""
     assert SCWCVRP.check(surprise(), [[1, 2, 3]], max_length=12)[1] == [None]
     assert SCWCVRP.check(surprise(), [[1, 2, 3]], max_length=11)[1] == ["trip 1 is 12 long, max_length 11"]
     assert SCWCVRP.check(surprise(), [[3, 0, 1, 2]], max_length=11.9)[1] == ["trip 2 is 12 long, max_length 11.9"]
@@ -128,7 +128,7 @@ def test_max_length_counts_the_forced_return():
 
 
 def test_matrix_may_differ_by_direction():
-    """Home from 2 is 10, back to it 100, at once or on the next trip: 1 + 4 + 10 + 100 + 10."""
+    """Home from 2 is 10, back to it 100, immediately or on the next trip: 1 + 4 + 10 + 100 + 10."""
     d = np.zeros((1, 3, 3))
     d[0, 0, 1], d[0, 1, 2], d[0, 2, 0], d[0, 0, 2] = 1, 4, 10, 100
     d[0, 2, 1], d[0, 1, 0] = 50, 20
@@ -141,9 +141,9 @@ def test_matrix_may_differ_by_direction():
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
 @pytest.mark.parametrize(("name", "task"), [("SCWCVRP", SCWCVRP), ("SDWCVRP", SDWCVRP)])
-def test_the_route_of_a_picture_is_what_the_checker_has_driven(name, task, recourse, trips):
-    """Ways home from bins that did not fit, and back again: random plays of 120 rows, on the last day where there are
-    days, against the checker, which follows the loads on its own."""
+def test_the_route_of_a_picture_equals_that_of_the_checker(name, task, recourse, trips):
+    """Ways home from bins that did not fit, and back again: random plays of 120 rows, on the last day if there are
+    several. The checker computes the loads independently."""
     noise = {"sigma": 0.6} if name == "SCWCVRP" else {"horizon": 3, "sensor_sigma": 0.8, "daily_scale": 0.6}
     world = milkrun.make(
         f"milkrun/{name}-v0",
@@ -172,7 +172,7 @@ def test_the_route_of_a_picture_is_what_the_checker_has_driven(name, task, recou
 
 
 def test_each_customer_may_recur_once():
-    """A bin may fail once, so twice is fine and thrice is not; elsewhere twice is already too often."""
+    """A bin may fail once, so two visits are valid and three are not; in other problems two are invalid."""
     assert SCWCVRP.validate_tours(np.array([[1, 2, 2, 3, 0]]))
     assert not SCWCVRP.validate_tours(np.array([[2, 2, 2, 3, 0]]))
     assert not SCWCVRP.validate_tours(np.array([[1, -1]]))
@@ -181,7 +181,7 @@ def test_each_customer_may_recur_once():
 
 
 def test_generator_layout_and_hidden_fields():
-    """Customers apart, `expected_waste` for `expected0`, what the agent may not see under `hidden`; as tensors too."""
+    """Separate customers, `expected_waste` for `expected0`, hidden fields under `hidden`; also as tensors."""
     apart = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],
@@ -202,15 +202,15 @@ def test_generator_layout_and_hidden_fields():
     assert torch.equal(SCWCVRP.expand(td, pi), torch.tensor([[1, 2, 0, 2, 3, 0]]))
 
 
-def test_what_was_expected_first_counts():
+def test_a_plan_uses_the_initial_expectation():
     """A world's `expected_waste` changes as bins are revealed; a plan starts from its `expected0`."""
     data = surprise(expected_waste=np.array([[0, 0.5, 0.7, 0.3]]))
     assert SCWCVRP.get_costs(data, [[1, 2, 2, 3]], WEIGHTS)[1]["failures"].tolist() == [1]
 
 
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
-def test_rows_are_judged_as_if_alone(recourse):
-    """Four plans on two instances, of which three fail, at different steps, cost what each costs by itself."""
+def test_rows_are_independent(recourse):
+    """Four plans on two instances, three of which fail at different steps, have the same cost as alone."""
     rng = np.random.default_rng(3)
     locs = rng.random((2, 5, 2))
     expected, real = np.full((2, 4), 0.0), rng.uniform(0.6, 1, (2, 4))
@@ -227,7 +227,7 @@ def test_rows_are_judged_as_if_alone(recourse):
 
 
 def test_expand_pads_and_refuses():
-    """Rows of different length are padded with 0; a plan that breaks a rule was never driven."""
+    """Rows of different length are padded with 0; a plan that breaks a rule has no route."""
     assert SCWCVRP.expand(surprise(), [[1, 2, 2, 3], [3, 0, 0, 0], [0, 0, 0, 0]]).tolist() == [
         [1, 2, 0, 2, 3, 0],
         [3, 0, 0, 0, 0, 0],
@@ -241,7 +241,7 @@ def test_expand_pads_and_refuses():
 
 @pytest.mark.parametrize(("recourse", "count"), [("return", 37), ("round_trip", 32)])
 def test_surprise_by_hand(recourse, count):
-    """By hand: so many plans are valid, and the best is to stay at home."""
+    """By hand: the number of valid plans; the best one is empty."""
     cost = SCWCVRP.get_costs(surprise(), words(3, 7), WEIGHTS, on_violation="inf", recourse=recourse)[0]
     assert (np.isfinite(cost).sum(), cost.min()) == (count, 0.0)
 
@@ -249,7 +249,7 @@ def test_surprise_by_hand(recourse, count):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_valid_plans_are_those_of_the_pencil(data):
-    """Of all words over the nodes the checker lets through what can be built step by step, at the same price."""
+    """Of all words over the nodes the checker accepts those that can be built step by step, at the same cost."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))
     names = "single reserve limited round_trip".split()
     single, reserve, limited, round_trip = (data.draw(st.booleans(), name) for name in names)
@@ -271,7 +271,7 @@ def test_valid_plans_are_those_of_the_pencil(data):
     every = words(n, width)
     cost, parts, _ = SCWCVRP.get_costs(dataset, every, WEIGHTS, on_violation="inf", **limits)
     valid = np.isfinite(cost)
-    built = {said + (0,) * (width - len(said)): end for said, end in tours(case)}
+    built = {actions + (0,) * (width - len(actions)): end for actions, end in tours(case)}
     assert set(map(tuple, every[valid].tolist())) == set(built)
     driven = SCWCVRP.expand(dataset, every[valid], **limits)
     np.testing.assert_allclose(BaseProblem.get_tour_length(dataset, driven), parts["length"][valid], atol=1e-12)
@@ -287,7 +287,7 @@ def test_valid_plans_are_those_of_the_pencil(data):
 
 
 def test_two_days_by_hand():
-    """By hand: actions 1, 2, 0, 0 | 0 earn 2, 6, -5, 0 | -10, as bin 3 runs over in the second night."""
+    """By hand: actions 1, 2, 0, 0 | 0 give 2, 6, -5, 0 | -10, as bin 3 overflows in the second night."""
     pi = np.array([[[1, 2, 0, 0], [0, 0, 0, 0]]])
     cost, parts, nothing = SDWCVRP.get_costs(two_days(), pi, WEIGHTS | {"lost": 0.0})
     assert cost.item() == pytest.approx(-(2 + 6 - 5 + 0 - 10))
@@ -300,22 +300,22 @@ def test_two_days_by_hand():
     assert SDWCVRP.get_costs(two_days(), pi, WEIGHTS)[0].item() == pytest.approx(7 + 100 * 0.1)
 
 
-def test_nights_fill_bins_and_lose_what_exceeds():
-    """Left alone, bins of .5 1 .3 become .8 1 .5 with .2 lost, then 1 1 1 with .1 + .3 + .1 lost."""
+def test_nights_fill_bins_and_lose_the_excess():
+    """Without service, bins of .5 1 .3 become .8 1 .5 with .2 lost, then 1 1 1 with .1 + .3 + .1 lost."""
     _, parts, _ = SDWCVRP.get_costs(two_days(), np.zeros((1, 2, 1), int), WEIGHTS)
     np.testing.assert_allclose(parts["lost"], [[0.2, 0.5]], atol=1e-12)
     assert parts["overflows"].tolist() == [[1, 3]]
 
 
 def test_missing_weights_are_the_defaults():
-    """Length .55 sqrt(3), overflow 10, failure 1, lost 0; all days add up."""
+    """Length .55 sqrt(3), overflow 10, failure 1, lost 0; summed over all days."""
     small = {**two_days(), "locs": two_days()["locs"] / 4}
     cost = SDWCVRP.get_costs(small, [[[1, 2], [0, 0]]])[0]
     assert cost.item() == pytest.approx(0.55 * 3**0.5 * 3 - 1.5 + 10)
 
 
 def test_customers_return_every_day():
-    """Bin 1 again on day 1 holds what the night brought, .3; twice on one day is once too often."""
+    """On day 1 bin 1 holds the fill of the night, .3; twice on one day is invalid."""
     _, parts, _ = SDWCVRP.get_costs(two_days(), [[[1, 0], [1, 0]]], WEIGHTS)
     np.testing.assert_allclose(parts["waste"], [[0.5, 0.3]], atol=1e-12)
     assert SDWCVRP.check(two_days(), [[[0, 0], [1, 1]]])[1] == ["day 1: customer 1 is visited twice"]
@@ -327,7 +327,7 @@ def test_customers_return_every_day():
 
 
 def test_noisy_sensor_makes_services_fail():
-    """Bins 1 and 2 hold .5 and 1 of a truck of 1.2; the sensor sees half, so 2 after 1 fails and comes next."""
+    """Bins 1 and 2 hold .5 and 1 of a truck of 1.2; the sensor reads half, so 2 after 1 fails and comes next."""
     noise = np.array([[[0, 0.5, 0.5, 0.5], [0, 4, 4, 4]]])
     data = two_days(sensor_noise=noise, capacity=np.array([1.2]))
     pi = np.array([[[1, 2, 2], [0, 0, 0]]])
@@ -336,12 +336,12 @@ def test_noisy_sensor_makes_services_fail():
     assert SDWCVRP.expand(data, pi).tolist() == [[[1, 2, 0, 2, 0], [0, 0, 0, 0, 0]]]
     round_trip = SDWCVRP.expand(data, pi[:, :, :2], recourse="round_trip")
     assert round_trip.tolist() == [[[1, 2, 0, 2, 0], [0, 0, 0, 0, 0]]]
-    # day 1: bin 1 really loads .8, and the .5 of bin 3, seen fourfold, count as a full bin
+    # day 1: bin 1 really loads .8, and the .5 of bin 3, read fourfold, count as a full bin
     assert SDWCVRP.check(data, [[[0, 0], [1, 3]]])[1] == ["day 1: trip 1 carries 1.8, capacity 1.2"]
 
 
 def test_mass_balance():
-    """What was there and what came was collected, lost, or is left: here nothing, as all is emptied on the last day."""
+    """Initial waste + fills = collected + lost + left; here nothing is left, as all is emptied on the last day."""
     fill = np.array([[[0, 0.3, 0.2, 0.2], [0, 0.0, 0.0, 0.0]]])
     data = two_days(daily_fill=fill, capacity=np.array([3.0]))
     _, parts, _ = SDWCVRP.get_costs(data, [[[1, 0, 0], [1, 2, 3]]], WEIGHTS)
@@ -349,7 +349,7 @@ def test_mass_balance():
 
 
 def test_one_day_without_fill_is_cwcvrp():
-    """On every word: the same verdicts and prices, also with a day that is all there is."""
+    """On every word: the same validity and cost, also with a single day."""
     waste = np.array([[0, 0.5, 1, 0.3]])
     known = {"locs": RECTANGLE, "waste": waste, "capacity": np.array([1.0])}
     daily = {"locs": RECTANGLE, "initial_waste": waste, "daily_fill": np.zeros((1, 1, 3)), "capacity": np.array([1.0])}
@@ -361,7 +361,7 @@ def test_one_day_without_fill_is_cwcvrp():
 
 
 def test_two_days_have_1330_plans():
-    """By hand: that many are valid, and the best earns 3."""
+    """By hand: the number of valid plans; the best objective is 3."""
     day = words(3, 6)
     weights = WEIGHTS | {"lost": 0.0}
     first = day[SDWCVRP.check(two_days(), pairs(day, day[:1]))[0]]
@@ -371,7 +371,7 @@ def test_two_days_have_1330_plans():
 
 
 def test_length_and_layout():
-    """Each day has its length; customers may stand apart, hidden fields below; padding does not fill."""
+    """Each day has its length; customers may be separate, hidden fields nested; padding does not fill."""
     assert SDWCVRP.get_tour_length(two_days(), [[[1, 2], [3, 0]]]).tolist() == [[12.0, 8.0]]
     apart = {
         "depot": RECTANGLE[:, 0],
@@ -401,7 +401,7 @@ def test_length_and_layout():
     ],
 )
 def test_bad_days_are_refused(data, error, match):
-    """The error names field and rule; a plan without days is refused as well."""
+    """The error names field and rule; a plan without days is also refused."""
     with pytest.raises(error, match=match):
         SDWCVRP.check(data, np.zeros((1, 2, 1), int))
     with pytest.raises(ShapeError, match=r"expected \(B, T, L\) integers"):

@@ -1,4 +1,4 @@
-"""The checkers of WCVRP and CWCVRP: hand-worked collections, every rule broken once, all plans of small instances."""
+"""The checkers of WCVRP and CWCVRP: collections by hand, every rule broken once, all plans of small instances."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def words(n: int, width: int) -> np.ndarray:
     return np.array(list(product(range(n + 1), repeat=width)))
 
 
-# --- prices
+# --- costs
 
 
 def test_waste_length_and_overflow():
-    """0 1 2 0 collects 1.5 on 12; 0 1 0 collects .5 on 6 and leaves the full bin, as does the empty tour."""
+    """0 1 2 0 collects 1.5 on 12; 0 1 0 collects .5 on 6 and skips the full bin, as does the empty tour."""
     cost, parts, nothing = WCVRP.get_costs(bins(), [[1, 2], [1, 0], [0, 0]], WEIGHTS)
     assert parts["overflows"].tolist() == [0, 1, 1]
     assert parts["waste"].tolist() == [1.5, 0.5, 0.0]
@@ -43,13 +43,13 @@ def test_waste_length_and_overflow():
 
 
 def test_a_bin_is_full_within_a_millionth():
-    """Of bins of 100, those with 100 and 99.99995 overflow when left, that with 99.99 does not."""
+    """Of skipped bins of 100, those with 100 and 99.99995 overflow, that with 99.99 does not."""
     data = bins(waste=np.array([[0, 100, 99.99995, 99.99]]), max_waste=np.array([[100.0]]), capacity=200)
     assert WCVRP.get_costs(data, [[0]], WEIGHTS)[1]["overflows"].tolist() == [2]
 
 
 def test_missing_weights_scale_with_the_bins():
-    """Three bins: length .6 sqrt(3) and overflow 10, times max_waste; CWCVRP .55. Rows may have bins of their own."""
+    """Three bins: length .6 sqrt(3) and overflow 10, times max_waste; CWCVRP .55. Rows may have different bins."""
     small = bins(locs=RECTANGLE / 4)
     assert WCVRP.get_costs(small, [[1]])[0].item() == pytest.approx(0.6 * 3**0.5 * 1.5 - 0.5 + 10)
     assert CWCVRP.get_costs(small, [[1]])[0].item() == pytest.approx(0.55 * 3**0.5 * 1.5 - 0.5 + 10)
@@ -64,7 +64,7 @@ def test_missing_weights_scale_with_the_bins():
 
 
 def test_demand_and_vehicle_cap_are_other_names():
-    """The published layout, customers apart from the depot, gives the same price."""
+    """The published layout with a separate depot gives the same cost."""
     seed = {
         "depot": RECTANGLE[:, 0],
         "locs": RECTANGLE[:, 1:],
@@ -87,11 +87,11 @@ def test_torch_in_torch_out():
         assert WCVRP.check(dataset, pi)[0].tolist() == [True]
 
 
-# --- verdicts
+# --- validity
 
 
 def test_single_and_many_trips():
-    """WCVRP ends at the first return, CWCVRP leaves again; an option switches between the two."""
+    """WCVRP ends at the first return, CWCVRP continues; an option switches between the two."""
     ended = "customer 2 follows the end of the tour"
     assert WCVRP.check(bins(), [[1, 0, 2]])[1] == [ended]
     assert CWCVRP.check(bins(), [[1, 0, 2], [1, 0, 0]])[1] == [None, None]
@@ -108,16 +108,16 @@ def test_error_names_row_trip_load_and_capacity():
     assert WCVRP.get_costs(bins(), [[1, 2, 3]], WEIGHTS, on_violation="inf")[0].tolist() == [np.inf]
 
 
-def test_many_trips_wait_for_every_must_go_bin():
-    """At the depot with an empty truck bin 3 can always be had, so the tour may not end without it."""
+def test_many_trips_require_every_must_go_bin():
+    """At the depot with an empty truck bin 3 is always feasible, so the tour may not end without it."""
     data = bins(must_go=np.array([[0, 0, 0, 1]]))
     assert CWCVRP.check(data, [[1, 2, 0, 0], [1, 2, 0, 3], [0, 0, 0, 0]])[1] == [LEFT_3, None, LEFT_3]
 
 
-def test_single_trip_keeps_room_for_must_go():
-    """Bin 3 needs .3 of 1.6: 1 (.5) leaves it, 2 (1) as well, both together (1.5) do not.
+def test_single_trip_reserves_capacity_for_must_go():
+    """Bin 3 needs .3 of 1.6: 1 (.5) leaves enough, 2 (1) also, both together (1.5) do not.
 
-    Without reserve both may be taken, and then bin 3 is excused; after one alone it still fits, and is not.
+    Without reserve both may be served, and then bin 3 may be skipped; after only one it still fits and is required.
     """
     data = bins(must_go=np.array([[0, 0, 0, 1]]))
     crowded = (
@@ -127,8 +127,8 @@ def test_single_trip_keeps_room_for_must_go():
     assert WCVRP.check(data, [[1, 2, 0], [1, 0, 0]], must_go_reserve=False)[1] == [None, LEFT_3]
 
 
-def test_room_kept_shrinks_with_each_must_go_visit():
-    """Bins 1 and 3 must go: 2 does not fit beside both, nor after one of them."""
+def test_reserved_capacity_shrinks_with_each_must_go_visit():
+    """Bins 1 and 3 are mandatory: 2 fits neither with both, nor after one of them."""
     data = bins(must_go=np.array([[0, 1, 0, 1]]))
     need = "and the must-go customers still to come need"
     assert WCVRP.check(data, [[2, 0, 0], [1, 2, 0], [1, 3, 0]])[1] == [
@@ -139,10 +139,10 @@ def test_room_kept_shrinks_with_each_must_go_visit():
     assert WCVRP.check(data, [[1, 3, 2]], capacity=1.8)[1] == [None]
 
 
-def test_float32_sums_are_rounded_as_the_worlds_round_them():
-    """2^24 + 1 is no float32: a running sum forgets the first 1, so 2^24 + 1 + 1 fits 2^24 + 1.
+def test_float32_sums_are_rounded_as_in_the_worlds():
+    """2^24 + 1 is no float32: a running sum loses the first 1, so 2^24 + 1 + 1 fits 2^24 + 1.
 
-    Given as float64, the same bins are one too heavy and the same way one too long.
+    Given as float64, the same bins are one unit too heavy and the same trip one unit too long.
     """
     big = 2.0**24
     waste = np.array([[0, big, 1, 1]])
@@ -156,7 +156,7 @@ def test_float32_sums_are_rounded_as_the_worlds_round_them():
     assert WCVRP.check({**far, "dist": dist}, [[1, 2, 3]])[1] == ["trip 1 is 16777218 long, max_length 16777217"]
     _, parts, _ = WCVRP.get_costs({**far, "dist": dist.astype(np.float32)}, [[1, 2, 3]], WEIGHTS)
     assert parts["length"].tolist() == [big + 2]
-    dist[0, 2, 0] = 1  # the way home from 2 is added before anything is rounded
+    dist[0, 2, 0] = 1  # the way home from 2 is added before rounding
     home = WCVRP.check({**far, "dist": dist.astype(np.float32)}, [[1, 2]])[1]
     assert home == ["trip 1 is 16777218 long, max_length 16777217"]
 
@@ -182,7 +182,7 @@ def test_padding_bins_do_not_overflow():
 
 
 def test_many_plans_on_one_instance():
-    """`instance_row` says whose bins a plan collects."""
+    """`instance_row` selects the bins of a plan."""
     two = {
         "locs": np.repeat(RECTANGLE, 2, axis=0),
         "waste": np.array([[0, 0.5, 1, 0.3], [0, 0.1, 0.2, 0.3]]),
@@ -208,7 +208,7 @@ def test_many_plans_on_one_instance():
     ],
 )
 def test_rectangle_by_hand(problem, fields, modes, count, best):
-    """By hand: so many plans are valid, and the best earns so much."""
+    """By hand: the number of valid plans, and the best objective."""
     cost = problem.get_costs(bins(**fields), words(3, 6), WEIGHTS, on_violation="inf", **modes)[0]
     assert (np.isfinite(cost).sum(), -cost.min()) == (count, pytest.approx(best, abs=1e-12))
 
@@ -216,7 +216,7 @@ def test_rectangle_by_hand(problem, fields, modes, count, best):
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_valid_plans_are_those_of_the_pencil(data):
-    """Of all words over the nodes the checker lets through what can be built step by step, at the same price."""
+    """Of all words over the nodes the checker accepts those that can be built step by step, at the same cost."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1), "seed"))
     single, reserve, limited = (data.draw(st.booleans(), name) for name in "single reserve limited".split())
     n = data.draw(st.integers(1, 3), "customers")
@@ -234,7 +234,7 @@ def test_valid_plans_are_those_of_the_pencil(data):
     modes = {"trips": "single" if single else "multi", "must_go_reserve": reserve}
     cost, parts, _ = WCVRP.get_costs(dataset, every, WEIGHTS, on_violation="inf", max_length=max_length, **modes)
     valid = np.isfinite(cost)
-    built = {said + (0,) * (2 * n - len(said)): end for said, end in tours(case)}
+    built = {actions + (0,) * (2 * n - len(actions)): end for actions, end in tours(case)}
     assert set(map(tuple, every[valid].tolist())) == set(built)
     for k in np.flatnonzero(valid):
         end = built[tuple(every[k].tolist())]

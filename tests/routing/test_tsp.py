@@ -1,4 +1,4 @@
-"""The TSP world by hand: each field after each step, both starts, metrics, padding, limits, and what it refuses.
+"""The TSP world by hand: each field after each step, both starts, metrics, padding, limits, and refusals.
 
 Most tests play a rectangle: node 0 at (0, 0), then (3, 0), (3, 4), (0, 4). Distances 0-1 3, 0-2 5, 0-3 4, 1-2 4,
 1-3 5, 2-3 3.
@@ -18,7 +18,7 @@ RECTANGLE = np.array([[0, 0], [3, 0], [3, 4], [0, 4]], np.float32)
 
 
 def tsp(locs=RECTANGLE, dist=None, n_nodes=None, **options):
-    """One row on a given instance, at its start; a row that has ended stays as it is."""
+    """One row on a given instance, at its start; an ended row does not change."""
     given = {"locs": locs, "dist": dist, "n_nodes": n_nodes}
     given = {name: np.asarray(value)[None] for name, value in given.items() if value is not None}
     num_loc = len(locs if dist is None else dist)
@@ -41,7 +41,7 @@ def play(world, *actions):
 
 
 def check(world, **expected):
-    """Fields of row 0; masks and `visited` as the nodes that are True, `tour` as the actions taken."""
+    """Compares fields of row 0; masks and `visited` as the True nodes, `tour` as the taken actions."""
     actual = {}
     for name in expected:
         value = world.solution()[0, : world.tour_len[0]] if name == "tour" else getattr(world, name)[0]
@@ -52,7 +52,7 @@ def check(world, **expected):
 
 
 def test_episode_from_the_depot_field_by_field():
-    """Round the rectangle, 3 + 4 + 3 + 4; node 0 opens last and ends."""
+    """Around the rectangle, 3 + 4 + 3 + 4; node 0 is allowed last and ends the episode."""
     w = tsp()
     check(w, current_node=0, first_node=0, visited=[0], action_mask=[1, 2, 3], tour_length=0, reward=0, i=0, tour=[])
     w.step([1])
@@ -67,7 +67,7 @@ def test_episode_from_the_depot_field_by_field():
 
 
 def test_episode_from_a_free_start_field_by_field():
-    """Start at 2 at no charge; the fourth action pays 0-3 and the way back 3-2."""
+    """Start at 2 without cost; the fourth action costs 0-3 and the way back 3-2."""
     w = tsp(start="free")
     check(w, current_node=0, first_node=0, visited=[], action_mask=[0, 1, 2, 3], tour_length=0, i=0)
     w.step([2])
@@ -84,14 +84,14 @@ def test_episode_from_a_free_start_field_by_field():
 
 @pytest.mark.parametrize(("start", "actions", "rewards"), [("depot", (1, 0), [-5, -5]), ("free", (1, 0), [0, -10])])
 def test_two_nodes(start, actions, rewards):
-    """There and back; with a free start all of it on the second action."""
+    """There and back; with a free start both legs count for the second action."""
     w = tsp([[0, 0], [3, 4]], start=start)
     assert play(w, *actions) == rewards
     check(w, terminated=True, tour_length=10)
 
 
 def test_terminal_reward_pays_all_at_the_end():
-    """Nothing but on the last step, be it home or at the step limit."""
+    """Only the last step has a reward, at home or at the step limit."""
     assert play(tsp(reward="terminal"), 1, 2, 3, 0) == [0, 0, 0, -14]
     assert play(tsp(reward="terminal", start="free"), 2, 1, 0, 3) == [0, 0, 0, -14]
     assert play(tsp(reward="terminal", max_steps=2), 1, 2) == [0, -7]
@@ -99,7 +99,7 @@ def test_terminal_reward_pays_all_at_the_end():
 
 @pytest.mark.parametrize("action", [0, 1, -1, 4, 2**40, -(2**40)])
 def test_illegal_action_only_counts(action):
-    """The way home too early, a visited node, numbers that are no node: nothing but i, reward and the flag changes."""
+    """The way home too early, a visited node, invalid nodes: only i, reward and the flag change."""
     w = tsp()
     play(w, 1)
     before = w.state_dict()
@@ -117,7 +117,7 @@ def test_illegal_action_only_counts(action):
     [("depot", 0, "closed until"), ("depot", 1, "visited"), ("free", 1, "visited"), ("depot", 4, "out of range 0..3")],
 )
 def test_illegal_action_raises_with_its_reason(start, action, reason):
-    """illegal="raise" names row, action and reason, and nothing moves."""
+    """illegal="raise" names row, action and reason, and changes nothing."""
     w = tsp(start=start, illegal="raise")
     play(w, 1)
     with pytest.raises(IllegalAction, match=rf"row 0: action {action}: .*{reason}"):
@@ -155,7 +155,7 @@ def test_padding_is_no_node(start, rewards):
 
 
 def test_matrix_is_read_from_row_to_column():
-    """0-1-2-0 is 1 + 2 + 3, the other way 10 + 30 + 20."""
+    """0-1-2-0 is 1 + 2 + 3, the reverse 10 + 30 + 20."""
     dist = [[0, 1, 10], [20, 0, 2], [3, 30, 0]]
     assert play(tsp(dist=dist), 1, 2, 0) == [-1, -2, -3]
     assert play(tsp(dist=dist), 2, 1, 0) == [-10, -30, -20]
@@ -173,7 +173,7 @@ def test_matrix_is_read_from_row_to_column():
     ],
 )
 def test_metric(metric, lengths):
-    """(1.5, 2) is 2.5 away and rounds up, never to the even 2; (1, 1) is 1.414 away, (3, 4) exactly 5."""
+    """(1.5, 2) has distance 2.5 and rounds up, never to the even 2; (1, 1) has 1.414, (3, 4) exactly 5."""
     for point, length in zip([(1.5, 2), (1, 1), (3, 4)], lengths, strict=True):
         assert play(tsp([[0, 0], point], metric=metric), 1, 0) == [-length, -length]
 
@@ -183,7 +183,7 @@ def test_metric(metric, lengths):
     [((38.7223, -9.1393), (41.1579, -8.6291), 274.296), ((0, 0), (0, 1), 111.195), ((0, 30), (90, 0), 10007.557)],
 )
 def test_haversine_kilometres(p, q, km):
-    """Lisbon to Porto, one degree on the equator, equator to pole; the same both ways."""
+    """Lisbon to Porto, one degree on the equator, equator to pole; symmetric."""
     there, back = play(tsp([p, q], metric="haversine"), 1, 0)
     assert there == back == pytest.approx(-km, abs=1e-3)
 
@@ -196,7 +196,7 @@ def test_legs_are_float64_until_stored():
 
 
 def test_solution_is_padded_with_0():
-    """Rows at different depths: 1, 2 and 3 actions taken; without a record there is no solution."""
+    """Rows after 1, 2 and 3 actions; without a record there is no solution."""
     w = milkrun.make("milkrun/TSP-v0", num_envs=3, seed=1, num_loc=5)
     w.reset()
     for action, rows in ((4, [0, 1, 2]), (2, [1, 2]), (1, [2])):
@@ -221,7 +221,7 @@ def test_solution_is_padded_with_0():
     ],
 )
 def test_wrong_instances_are_refused(wrong, error, said):
-    """Each with the place and the rule."""
+    """The message has the place and the rule."""
     with pytest.raises(error, match=said):
         tsp(**wrong)
 
@@ -234,7 +234,7 @@ def roll_out(world):
 
 
 def test_scaling_the_places_scales_the_lengths():
-    """By 4 every bit but the exponent stays; by 1000 to the precision of the sum."""
+    """By 4 only the exponent changes; by 1000 to the precision of the sum."""
     locs = np.random.default_rng(1).random((30, 2)).astype(np.float32)
     one, four, thousand = (tsp(s * locs) for s in (1, 4, 1000))
     plans = [roll_out(w).tolist() for w in (one, four, thousand)]
@@ -244,7 +244,7 @@ def test_scaling_the_places_scales_the_lengths():
 
 
 def test_relabelling_the_nodes_relabels_the_tour():
-    """The node that was j is now label[j]; node 0 stays where the tour starts."""
+    """Node j becomes label[j]; node 0 stays the start of the tour."""
     rng = np.random.default_rng(2)
     locs = rng.random((30, 2)).astype(np.float32)
     label = np.concatenate([[0], 1 + rng.permutation(29)])
@@ -257,14 +257,14 @@ def test_relabelling_the_nodes_relabels_the_tour():
 
 @pytest.mark.parametrize("options", [{}, {"action_mode": "node"}, {"moves": "3opt"}, {"metric": "trunc1"}], ids=str)
 def test_costs_of_a_long_improvement_are_those_of_its_tours(options):
-    """2,000 moves, one in ten of them any number: every state passes, though costs are rounded in each step."""
+    """2,000 moves, one in ten of them any number: every state is accepted, though costs are rounded in each step."""
     world = milkrun.make("milkrun/TSPKopt-v0", 4, seed=1, num_loc=9, max_steps=5_000, autoreset="disabled", **options)
     world.reset()
     check_play(world, turns=2_000, wild=0.1)
 
 
-def test_padding_in_a_tour_to_be_improved_is_refused():
-    """4 of 6 nodes: 4 and 5 stand behind the tour, each at its own place, also in the best one."""
+def test_padding_in_an_initial_tour_is_refused():
+    """4 of 6 nodes: 4 and 5 follow the tour, each at its own position, also in the best one."""
     world = milkrun.make("milkrun/TSPKopt-v0", 1, seed=1, num_loc=6)
     world.reset(instance={"locs": np.random.default_rng(1).random((1, 6, 2)), "n_nodes": [4]})
     saved = world.state_dict()

@@ -46,7 +46,7 @@ def gated(gate):
 
 
 def lost_at_row_700(world):
-    """Raises at the third step of row 700, whatever other rows are in the batch."""
+    """Raises at the third step of row 700, in any batch."""
     if ((world.stream[:, 1] == 700) & (world.i == 2)).any():
         raise ValueError("no way out of here")
     return nearest(world)

@@ -91,8 +91,8 @@ def test_without_ray_the_extra_is_named(monkeypatch):
         evaluate()
 
 
-def test_solve_and_generate_refuse_too(tmp_path):
-    """The words of the local calls."""
+def test_solve_and_generate_refuse_invalid_arguments_too(tmp_path):
+    """With the messages of the local calls."""
     with pytest.raises(ConfigError, match="method='pyvpr'"):
         scale.solve("CVRP", {}, "pyvpr")
     with pytest.raises(MilkrunError, match="there is no instance to solve"):
@@ -104,7 +104,7 @@ def test_solve_and_generate_refuse_too(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_plan_says_shards_and_memory():
+def test_a_plan_has_shards_and_memory():
     """2,500 rows in shards of 1,024 are three; 25 bytes an episode are gathered; ten workers need one round."""
     plan = scale.plan(CVRP, "nearest", 10_000, 2_500, config=WORLDS[CVRP], workers=10)
     assert (plan.shards, plan.caller_bytes, plan.workers) == (3, 250_000, 10)

@@ -46,7 +46,7 @@ TITLE = f"CVRP by {SLOW}"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A head and two nodes, of 2, 2 and 1 CPUs, with this process connected. Afterwards nothing of it may remain."""
+    """A head and two nodes, of 2, 2 and 1 CPUs, with this process connected. All of it must end with the tests."""
     folder = Path("/tmp") / f"mr-test-{os.getpid()}"  # sockets need a short path
     memory = set(os.listdir("/dev/shm"))
     before = os.environ.get("RAY_AUTH_MODE")
@@ -114,8 +114,8 @@ def raylets(cluster):
 
 
 def test_killed_workers_and_a_killed_node_change_no_bit(cluster, undisturbed, tmp_path):
-    """A worker process and then a whole raylet are killed at work, and another node joins: nothing is lost, every
-    shard counts once. Then there are 4 workers, and one where a shard asks for the two CPUs that only the head has."""
+    """A worker process and then a whole raylet are killed at work, and another node joins: every shard counts once.
+    Then there are 4 workers, and one where a shard requires the two CPUs that only the head has."""
     extra = max(cluster.worker_nodes, key=lambda node: node.get_resource_and_label_spec().num_cpus)
     others = [pid for pid in raylets(cluster) if pid != raylet_of(extra)]
     title = "CVRP by tests.scale.helpers:gated"
@@ -188,7 +188,7 @@ def killed_driver(cluster, folder, shards):
     return {name: at for name, at in shards_in(folder).items() if name in listed}
 
 
-def test_a_killed_driver_is_continued(cluster, undisturbed, tmp_path):
+def test_a_call_continues_after_its_driver_was_killed(cluster, undisturbed, tmp_path):
     """Only what was not finished is computed again, by the times of the files, and the bits are the same."""
     finished = killed_driver(cluster, tmp_path, 8)
     result = scale.evaluate(CVRP, SLOW, 800, 400, 5, config=SMALL, shard_rows=10, keep=tmp_path)
@@ -200,7 +200,7 @@ def test_a_killed_driver_is_continued(cluster, undisturbed, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize("shards", [1, 5, 13, 22, 35])
-def test_a_driver_killed_at_many_times_is_continued(cluster, undisturbed, tmp_path, shards):
+def test_a_call_continues_after_its_driver_was_killed_at_any_time(cluster, undisturbed, tmp_path, shards):
     """Early, late and in between."""
     finished = killed_driver(cluster, tmp_path, shards)
     result = scale.evaluate(CVRP, SLOW, 800, 400, 5, config=SMALL, shard_rows=10, keep=tmp_path)

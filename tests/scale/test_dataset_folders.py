@@ -50,7 +50,7 @@ def test_a_dataset_is_read_whole(folder):
         (lambda path: save(path, locs=np.array([None])), FormatError, "is no npz file of arrays"),
     ],
 )
-def test_what_is_no_dataset_is_refused(tmp_path, write, error, words):
+def test_invalid_datasets_are_refused(tmp_path, write, error, words):
     """Missing, empty, of another kind, of unequal lengths, or with objects, which would have to be executed."""
     write(tmp_path / "x")
     with pytest.raises(error, match=words):
@@ -123,7 +123,7 @@ def put_device(path):
     ],
 )
 @pytest.mark.parametrize("name", ["data-000001.npz", "manifest.json"])
-def test_what_is_no_regular_file_is_refused_at_once(folder, put, message, name):
+def test_a_special_file_is_refused_at_once(folder, put, message, name):
     """A pipe without a writer would hang, a device would never end."""
     (folder / name).unlink()
     put(folder / name)
@@ -150,7 +150,7 @@ def overlapping() -> bytes:
 
 
 @pytest.mark.parametrize("raw", [bomb(), overlapping()], ids=["compressed", "overlapping"])
-def test_what_unpacks_to_more_than_its_file_is_refused(folder, raw):
+def test_a_file_that_unpacks_to_more_than_its_size_is_refused(folder, raw):
     """Before anything is unpacked, whatever the manifest has of it."""
     assert sum(entry.file_size for entry in zipfile.ZipFile(io.BytesIO(raw)).infolist()) > len(raw)
     assert arrays_of(raw) is None

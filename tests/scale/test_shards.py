@@ -43,6 +43,6 @@ def test_ten_rows_in_shards_of_four():
     "changes", [{"rows": 0}, {"rows": -1}, {"rows": 1.5}, {"episodes": 0}, {"episodes": "many"}, {"shard_rows": 0}]
 )
 def test_shards_of_nothing_are_refused(changes):
-    """The number that cannot be is named."""
+    """The error names the invalid number."""
     with pytest.raises(ConfigError, match=f"{next(iter(changes))}=.*: must be an integer >= 1"):
         Shards(**{"rows": 10, "episodes": 23, "shard_rows": 4, **changes})

@@ -1,4 +1,4 @@
-"""What the tests of PyVRP and OR-Tools share: the problem behind instances, the checker's price, every plan."""
+"""Helpers for the tests of PyVRP and OR-Tools: problems from instances, the checker's cost, every plan."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ BY_HAND = {
     "wcvrp, 3 must go": ("WCVRP", {**WASTE, **THIRD, "capacity": [1.6]}, PAYS_WASTE, -1),
     "cwcvrp": ("CWCVRP", {**WASTE, "capacity": [1.0]}, PAYS_WASTE, 0),
 }
-"""By hand: name, fields beside the rectangle, options, cost of the best plan."""
+"""By hand: name, fields in addition to the rectangle, options, cost of the best plan."""
 
 
 class Case:
-    """Instances of a world (fields over nodes, or as a generator gives them), as solvers and checkers want them."""
+    """Instances of a world (fields over nodes, or from a generator), in the form of solvers and checkers."""
 
     def __init__(self, name, instances, **config):
         given = {key: np.asarray(value) for key, value in instances.items()}
@@ -53,7 +53,7 @@ class Case:
         return len(self.problem)
 
     def cost(self, plans, b):
-        """By the checker, inf where a plan breaks a rule."""
+        """The checker's cost, inf if a plan breaks a rule."""
         module, _, name = self.world.task.partition(":")
         task, config = getattr(importlib.import_module(module), name), self.world.config
         weights, modes = None, {}
@@ -70,7 +70,7 @@ class Case:
         return task.get_costs(dataset, pi, weights, metric=config.metric, on_violation="inf", **modes)[0]
 
     def solve(self, backend, b=0, iterations=1000, seed=0, time_limit=1.0):
-        """The plan and its cost; one that breaks a rule is worth the test's failure."""
+        """The plan and its cost; asserts that the plan is valid."""
         actions, proven = backend.solve_one(self.problem, b, time_limit, seed, iterations)
         assert not actions or (actions[0] != 0 and actions[-1] != 0)
         cost = float(self.cost([actions or [0]], b)[0])
@@ -79,7 +79,7 @@ class Case:
 
 
 def every_plan(customers, multi):
-    """Every order of every choice of customers, with every choice of returns where there may be some."""
+    """Every order of every subset of customers, with every choice of returns if several trips are allowed."""
     plans = [()]
     for count in range(1, customers + 1):
         for order in permutations(range(1, customers + 1), count):

@@ -1,4 +1,4 @@
-"""Dial-a-ride problems for the tests of their solvers: the benchmark files, one by hand, and drawn ones."""
+"""Dial-a-ride problems for the tests of their solvers: the benchmark files, one by hand, and random ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def file(name: str) -> DARPInstance:
 
 
 def table(name: str) -> list[dict[str, str]]:
-    """A table that comes with the files."""
+    """A table next to the files."""
     with published_file(f"darp/{name}.csv").open(newline="") as lines:
         return list(csv.DictReader(lines))
 
@@ -41,7 +41,7 @@ def three_requests(vehicles: int) -> DARPInstance:
 def drawn(seed: int, requests: int, vehicles: int, *, crooked: bool = False) -> DARPInstance:
     """Places on a square of side 20, windows on one end of each request, vehicles of one to four seats.
 
-    `crooked`: distances are drawn too, both ways apart, so that ways around may be short cuts.
+    `crooked`: distances are random and asymmetric, so that detours may be shortcuts.
     """
     rng = np.random.default_rng([seed, requests, vehicles])
     n = 2 * requests + 1

@@ -1,4 +1,4 @@
-"""What the tests of the solvers share: instances with everything that may bind, and plans played in the worlds."""
+"""Helpers for the tests of the solvers: instances with all kinds of constraints, and plans played in the worlds."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ METHODS = {
 
 
 def drawn(name, n, count, seed=5, **options):
-    """Instances of our generator, every array under one name only."""
+    """Instances of our generator, every array under a single name."""
     made = get_generator(name.lower(), num_loc=n, **options).generate(count, seed=seed)
     made.pop("demand", None)
     return made
 
 
 def padded(name, n, count, seed=5):
-    """Sizes from two nodes up, all in arrays of the same width."""
+    """Sizes from two nodes up, padded to the same width."""
     sizes = np.random.default_rng([seed, n]).integers(2, n + (name != "TSP") + 1, count)
     return {**drawn(name, n, count, seed), "n_nodes": sizes.astype(np.int32)}
 
 
 def bounded(name, n, count, seed=5):
-    """Trips bounded in length (CVRP: so that all customers are in reach), a third of the customers mandatory."""
+    """Trips of limited length (CVRP: with all customers in reach), a third of the customers mandatory."""
     made, rng = drawn(name, n, count, seed), np.random.default_rng([seed, n])
     if name == "CVRP":
         alone = 2 * np.sqrt(((made["locs"] - made["depot"][:, None]) ** 2).sum(-1)).max(axis=1)
@@ -43,7 +43,7 @@ def bounded(name, n, count, seed=5):
 
 
 def asymmetric(name, n, count, seed=5):
-    """One-way streets: whole numbers drawn one by one, then closed under the triangle inequality."""
+    """Asymmetric distances: independent random integers, then closed under the triangle inequality."""
     made, rng = drawn(name, n, count, seed), np.random.default_rng([seed, n, 1])
     nodes = n + (name != "TSP")
     d = rng.integers(1, 1000, (count, nodes, nodes)) * (1 - np.eye(nodes, dtype=np.int64))
@@ -57,8 +57,8 @@ def asymmetric(name, n, count, seed=5):
 
 
 def crooked(name, n, count, seed=5):
-    """Whole distances drawn one by one, so that detours may be short cuts, trips of bounded length, and (but for the
-    CVRP, where all customers are in reach) a third of the customers mandatory."""
+    """Independent random integer distances, so that detours may be shortcuts, and trips of limited length. A third of
+    the customers is mandatory (except in the CVRP, where all are in reach)."""
     made, rng = asymmetric(name, n, count, seed), np.random.default_rng([seed, n, 2])
     d = rng.integers(1, 100, (count, n + 1, n + 1)) * (1 - np.eye(n + 1, dtype=np.int64))
     alone = (d[:, 0] + d[:, :, 0])[:, 1:]
@@ -70,7 +70,7 @@ def crooked(name, n, count, seed=5):
 
 
 def matrix_of(made):
-    """(B, N, N) straight-line distances, the depot first where there is one."""
+    """(B, N, N) straight-line distances, a depot comes first."""
     locs = made["locs"].astype(np.float64)
     if "depot" in made:
         locs = np.concatenate([made["depot"].astype(np.float64)[:, None], locs], axis=1)
@@ -78,7 +78,7 @@ def matrix_of(made):
 
 
 def play(name, instances, actions, **config):
-    """The objective of each row. Every action must be allowed; a row ends with its plan, or by staying at home."""
+    """The objective of each row. Every action must be allowed; a row ends with its plan, or by staying at the depot."""
     width = instances["dist"].shape[1] if "dist" in instances else instances["locs"].shape[1]
     n = width - (name != "TSP" and "depot" not in instances)
     if "dist" in instances:

@@ -26,7 +26,7 @@ def hand(monkeypatch):
 
 
 def test_seconds_are_without_the_compilers(hand):
-    """Three of ten are the compiler's, though it was entered twice at once."""
+    """Three of ten seconds are compile time, also with nested compiler events."""
     watch = Clock()
     hand["at"] = 5.0
     with compiling(), compiling():
@@ -36,8 +36,8 @@ def test_seconds_are_without_the_compilers(hand):
     assert Clock().compiling == 0.0
 
 
-def test_the_compiler_of_one_thread_is_not_that_of_another(hand):
-    """What another thread compiles meanwhile is time that passes here."""
+def test_compile_time_is_counted_by_thread(hand):
+    """Compile time of another thread counts as time here."""
     watch = Clock()
 
     def other():
@@ -51,7 +51,7 @@ def test_the_compiler_of_one_thread_is_not_that_of_another(hand):
 
 
 def test_a_first_call_of_compiled_code_is_noted():
-    """Entries say when they are compiled; the second call finds them so."""
+    """Compiled functions notify of their compilation; the second call does not compile."""
     found = []
     entry = Entry(njit(lambda x, first, last, slot: x + last))
     with listening(found.append):
@@ -62,7 +62,7 @@ def test_a_first_call_of_compiled_code_is_noted():
 
 
 def test_a_search_of_five_seconds_searches_for_five_seconds(hand, monkeypatch):
-    """Its compile takes 100 of them, each piece of the search one: five pieces, not one."""
+    """Compilation takes 100 seconds, each piece of the search one: five pieces, not one."""
     pieces = []
 
     class Slow:
@@ -78,8 +78,8 @@ def test_a_search_of_five_seconds_searches_for_five_seconds(hand, monkeypatch):
     assert len(pieces) == 5
 
 
-def test_the_bar_says_compiling(monkeypatch, capsys, hand):
-    """While it does, and afterwards how long that took."""
+def test_the_bar_shows_compiling(monkeypatch, capsys, hand):
+    """During compilation, and afterwards its duration."""
     pytest.importorskip("rich", reason="needs the extra 'cli'")
     monkeypatch.setenv("FORCE_COLOR", "1")
     honest = heuristics.run_heuristic

@@ -1,4 +1,4 @@
-"""Policies of picking from clutter: what each takes from piles laid by hand, and what the oracle knows beforehand."""
+"""Policies of picking from clutter: their choices on piles laid by hand, and the oracle's lookahead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from milkrun.solvers.clutter import Oracle, exposed, highest, lowest, oracle
 ID = "milkrun/Clutter-v0"
 FLAT = (math.sqrt(0.5), 0.0, math.sqrt(0.5), 0.0)  # the thin side of a pudding box, 35 mm, upright
 THREE = {"box_objects": ("008_pudding_box",), "num_objects_per_type": 3, "bank_size": 1}
-# Two lie on the floor, 1 lies across 0, of which it leaves a third to be seen.
+# Two lie on the floor, 1 lies across 0 and leaves a third of it visible.
 PILE = [(-0.055, -0.04, 0.0375, *FLAT), (-0.055, 0.0, 0.0725, *FLAT), (0.05, 0.0, 0.0375, *FLAT)]
 
 
@@ -38,35 +38,35 @@ def small(rows, **options):
 
 
 def test_the_pile_is_as_laid(pile):
-    """Tops at 55, 90 and 55 mm; a third of 0 is seen, all of the others."""
+    """Tops at 55, 90 and 55 mm; a third of 0 is visible, all of the others."""
     assert pile.top[0] == pytest.approx([0.055, 0.09, 0.055], abs=1e-6)
     assert pile.exposed[0] == pytest.approx([1 / 3, 1, 1], abs=1e-6)
     assert pile.action_mask.all()
 
 
 def test_highest_takes_the_top_one(pile):
-    """1 lies on 0; a row in which it is not allowed takes 0, which is as high as 2 and comes before it."""
+    """1 lies on 0; a row that may not take 1 takes 0, which is as high as 2 and has the lower number."""
     pile.action_mask[1, 1] = False
     assert highest(pile).tolist() == [1, 0]
 
 
-def test_exposed_takes_what_is_seen_most(pile):
-    """1 and 2 are seen as a whole, and 1 is higher; with 1 closed it is 2, though 0 is as high."""
+def test_exposed_takes_the_most_visible_object(pile):
+    """1 and 2 are fully visible, and 1 is higher; with 1 masked it takes 2, though 0 is as high."""
     pile.action_mask[1, 1] = False
     assert exposed(pile).tolist() == [1, 2]
-    pile.exposed[0] = (0.5, 0.25, 0.25)  # what is seen comes before what is high
+    pile.exposed[0] = (0.5, 0.25, 0.25)  # visibility comes before height
     assert exposed(pile).tolist() == [0, 2]
 
 
 def test_lowest_takes_the_bottom_one(pile):
-    """0 and 2 lie equally low: the lower number, where it is allowed."""
+    """0 and 2 lie equally low: the lower number, if allowed."""
     pile.action_mask[1, 0] = False
     assert lowest(pile).tolist() == [0, 2]
 
 
 @pytest.mark.parametrize(("policy", "then"), [(highest, 0), (exposed, 2), (lowest, 2)])
-def test_what_failed_is_tried_last(pile, policy, then):
-    """One failure of the favourite, and the next best is taken; when all have failed once it is the favourite again."""
+def test_failed_objects_are_tried_last(pile, policy, then):
+    """After a failure of the best one, the next best is taken; after one failure of each, the best one again."""
     favourite = int(policy(pile)[0])
     pile.fails[0, favourite] = 1
     assert policy(pile).tolist() == [then, favourite]
@@ -89,8 +89,9 @@ def test_a_pile_is_cleared_from_its_top(pile):
     assert pile.success.all() and pile.grasp_order[0].tolist() == [1, 0, 2]
 
 
-def test_the_oracle_does_not_draw_out_what_carries(pile):
-    """Under 1 nothing is taken, whatever was tried before: of the others it takes what pays more."""
+def test_the_oracle_does_not_take_a_supporting_object(pile):
+    """It never takes 0 from under 1, for any earlier failures: of the others it takes the one with the higher
+    reward."""
     first = oracle(pile)
     assert first[0] == first[1] != 0
     twin = Clutter(2, pile.config, autoreset="disabled")
@@ -99,8 +100,8 @@ def test_the_oracle_does_not_draw_out_what_carries(pile):
     assert first[0] == 1 + int(twin.reward[1] > twin.reward[0])
 
 
-def test_the_oracle_knows_what_a_pick_earns():
-    """Six scenes, three picks each: what it takes earns the most of all that is allowed, to the bit."""
+def test_the_oracle_predicts_the_reward_of_a_pick():
+    """Six scenes, three picks each: its choice has the highest reward of all allowed objects, to the bit."""
     world, twin = small(6), small(6)
     for _ in range(3):
         chosen, found = oracle(world), np.full((6, 6), -np.inf)
@@ -113,8 +114,8 @@ def test_the_oracle_knows_what_a_pick_earns():
         assert np.array_equal(world.reward, found.max(1))
 
 
-def test_the_oracle_leaves_the_world_alone():
-    """It looks into copies: no field of the world changes."""
+def test_the_oracle_does_not_change_the_world():
+    """It uses copies: no field of the world changes."""
     world = small(3)
     before = world.state_dict()
     oracle(world)
@@ -122,15 +123,15 @@ def test_the_oracle_leaves_the_world_alone():
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_the_oracle_goes_by_the_default_reward(monkeypatch):
-    """What the world itself pays does not matter, nor how many picks it tries in one go."""
+def test_the_oracle_uses_the_default_reward(monkeypatch):
+    """It depends neither on the world's reward nor on the number of picks in one call."""
     chosen = oracle(small(4)).tolist()
     assert oracle(small(4, rewards="published", reward_disturb=-7.0)).tolist() == chosen
     monkeypatch.setattr(policies, "AT_ONCE", 5)
     assert Oracle()(small(4)).tolist() == chosen
 
 
-def test_the_oracle_looks_only_where_a_choice_is_read():
+def test_the_oracle_tries_only_rows_that_read_a_choice():
     """Rows that have ended or are in the middle of a pick are not tried."""
     world = small(2, step_mode="tick")
     chosen = oracle(world)
@@ -153,7 +154,7 @@ def test_the_oracle_is_no_worse_than_highest_first():
     assert found["oracle"].kpi("disturbance")[0] < 0.6 * found["highest"].kpi("disturbance")[0]
 
 
-def test_they_are_known_by_name():
+def test_policies_are_available_by_name():
     assert list(policies_for(ID)) == ["random", "highest", "exposed", "lowest", "oracle"]
     world = milkrun.make(ID, 2, preset="small_scene", autoreset="disabled")
     world.reset(seed=0)
@@ -162,7 +163,7 @@ def test_they_are_known_by_name():
 
 @pytest.mark.parametrize("name", ["highest", "exposed", "lowest", "oracle"])
 def test_other_worlds_are_refused(name):
-    """A cup that is moved by hand has no objects to choose from, a salesman has no cup."""
+    """A cup moved by the policy has no choice of objects, and a TSP has no cup."""
     moved = Clutter.variant(Clutter.Config(use_discrete_action=False))(1, Clutter.Config(use_discrete_action=False))
     policy, said = policies_for(ID)[name](0), f"'{name}' is a policy of picking from clutter"
     with pytest.raises(ConfigError, match=said):

@@ -1,4 +1,4 @@
-"""All plans of three requests: the best by hand, and what the other dial-a-ride solvers find measured by it."""
+"""Enumeration of three requests: the best plan by hand, and the other dial-a-ride solvers compared with it."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def test_the_best_plan_of_three_requests(vehicles):
     assert plan.unserved == 0
 
 
-def test_who_costs_more_than_the_penalty_is_left_out():
-    """20 to drive against 2 nodes at 9.9 or at 10.1."""
+def test_a_request_above_the_penalty_is_left_out():
+    """20 to drive compared with 2 nodes at 9.9 or at 10.1."""
     assert solve_exact(one_request(), penalty_unvisited=10.1).routes == [[1, 2]]
     plan = solve_exact(one_request(), penalty_unvisited=9.9)
     assert (plan.routes, plan.distance, plan.unserved) == ([[]], 0.0, 1)
@@ -49,12 +49,12 @@ def test_who_costs_more_than_the_penalty_is_left_out():
 
 
 def test_speed_divides_time_and_not_distance():
-    """At half the speed 7 takes 14: within a ride limit of 14, not of 13.9."""
+    """At half the speed 7 takes 14: feasible with a ride limit of 14, not of 13.9."""
     assert solve_exact(one_request(max_ride_time=[14.0]), speed=0.5).distance == 20
     assert solve_exact(one_request(max_ride_time=[13.9]), speed=0.5).unserved == 1
 
 
-def test_the_vehicle_with_the_seats_goes():
+def test_the_vehicle_with_enough_seats_is_used():
     """Two riders: the first vehicle has one seat."""
     assert solve_exact(one_request(demand=[0, 2, -2], capacity=[1, 2])).routes == [[], [1, 2]]
 
@@ -77,13 +77,13 @@ def test_riders_fit_together_only_with_seats_for_both():
 
 
 def test_four_requests_are_refused():
-    """The number and the limit are named."""
+    """The message names the number and the limit."""
     with pytest.raises(ConfigError, match=r"has 4 requests.*at most 3"):
         solve_exact(drawn(0, 4, 2))
 
 
 def test_the_search_finds_the_best_plan_of_few_requests():
-    """40 drawn instances, half with distances where ways around are short cuts, fleets of one to four seats."""
+    """40 random instances, half of them with detours that are shortcuts, fleets of one to four seats."""
     for seed, requests, vehicles, crooked in CASES:
         instance = drawn(seed, requests, vehicles, crooked=crooked)
         best = solve_exact(instance)
@@ -93,7 +93,7 @@ def test_the_search_finds_the_best_plan_of_few_requests():
 
 
 def test_some_of_the_drawn_instances_are_hard():
-    """Among them are plans that leave requests out, that share rides, and that insertion does not find."""
+    """Some best plans leave requests out, share rides, or are not found by insertion."""
     instances = [drawn(seed, requests, vehicles, crooked=crooked) for seed, requests, vehicles, crooked in CASES]
     plans = [solve_exact(instance) for instance in instances]
     starts = [price_routes(i, insertion(i, "deadline")).cost for i in instances]
@@ -103,7 +103,7 @@ def test_some_of_the_drawn_instances_are_hard():
 
 
 def test_ortools_finds_the_best_plan_of_few_requests():
-    """Twelve drawn instances, 300 solutions each; its times are rounded, its answer is priced unrounded."""
+    """Twelve random instances, 300 solutions each; its times are rounded, the cost of its plan is not."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
     instances = [drawn(seed, 3, 2) for seed in range(12)]
     found = [(solve_ortools(i, iterations=300).cost, solve_exact(i).cost) for i in instances]

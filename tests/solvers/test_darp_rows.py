@@ -1,4 +1,4 @@
-"""The one door to the solvers, for dial-a-ride: several instances, several processes, actions of the world."""
+"""`solve` for dial-a-ride: several instances, several processes, actions of the world."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FIELDS = (
 
 
 def play(instances, actions):
-    """The return of each instance when its actions are played; none may be illegal."""
+    """The return of each instance's actions; none may be illegal."""
     world = DARP.from_instances(instances, autoreset="disabled", illegal="raise")
     for b, plan in enumerate(actions.tolist()):
         for node in plan:
@@ -37,7 +37,7 @@ def play(instances, actions):
 
 
 def test_one_instance_by_all_plans():
-    """3,1,4,2,5,6,0 of cost 41.032918, and nothing is better."""
+    """3,1,4,2,5,6,0 of cost 41.032918 is the best plan."""
     found = solve("DARP", three_requests(1), method="exact")
     assert found.actions.tolist() == [[3, 1, 4, 2, 5, 6, 0]] and found.actions.dtype == np.int32
     assert found.cost == pytest.approx([41.032918], abs=1e-6) and found.optimal.tolist() == [True]
@@ -45,7 +45,7 @@ def test_one_instance_by_all_plans():
 
 @pytest.mark.parametrize("method", ["insertion", "improve", "exact"])
 def test_instances_of_several_sizes(method):
-    """Actions are padded with 0, and played they bring what they cost; only all plans prove it."""
+    """Actions are padded with 0, and their return is minus the cost; only the enumeration proves optimality."""
     instances = [darp(**ONE), three_requests(2)]
     found = solve("milkrun/DARP-v0", instances, method=method, iterations=50 if method == "improve" else None)
     assert found.actions[0].tolist() == [1, 2, 0] + [0] * (found.actions.shape[1] - 3)
@@ -53,15 +53,15 @@ def test_instances_of_several_sizes(method):
     assert play(instances, found.actions) == pytest.approx(-found.cost, rel=1e-9)
 
 
-def test_as_many_processes_as_asked_for_give_the_same():
+def test_the_number_of_processes_changes_nothing():
     """Two workers on three instances."""
     instances = [darp(**ONE), three_requests(2), darp(**TWO)]
     here, apart = (solve("DARP", instances, method="exact", workers=w) for w in (1, 2))
     assert here.actions.tolist() == apart.actions.tolist() and here.cost.tolist() == apart.cost.tolist()
 
 
-def test_what_a_world_has_drawn_is_solved():
-    """The fields of a batch, padding and all, are the instances that they hold."""
+def test_the_fields_of_a_world_are_solved():
+    """The fields of a batch, padding included, are valid instances."""
     instances = [darp(**ONE, capacity=(1,)), three_requests(2)]
     world = DARP.from_instances(instances)
     fields = solve("DARP", {name: getattr(world, name) for name in (*FIELDS, "n_nodes")}, method="exact")
@@ -70,7 +70,7 @@ def test_what_a_world_has_drawn_is_solved():
 
 
 def test_the_order_of_insertion_is_the_rule():
-    """Without one it is the cheaper of both."""
+    """The default is the cheaper of both."""
     world = milkrun.make("milkrun/DARP-v0", 6, seed=2)
     world.reset()
     fields = {name: getattr(world, name) for name in FIELDS}
@@ -80,7 +80,7 @@ def test_the_order_of_insertion_is_the_rule():
 
 
 def test_a_mixed_fleet_leaves_a_vehicle_by_a_zero():
-    """A car of 2 that could take one rider stays by a 0; where only a group of three asks it is passed over."""
+    """A car of 2 that could take one rider stays by a 0; if only a group of three requests a ride, it is skipped."""
     far_apart = {"places": [30, 31, -30, -31], "opens": [30, 0, 30, 0], "closes": [31, 100, 31, 100]}
     both = darp(**far_apart, load=[3, 1], capacity=(2, 3))
     first_stays = [[], [1, 2]]
@@ -95,7 +95,7 @@ def test_a_mixed_fleet_leaves_a_vehicle_by_a_zero():
 
 
 def test_speed_and_penalty_are_those_of_the_cost():
-    """No request is on time at a tenth of the speed: both nodes are left at 7 each."""
+    """At a tenth of the speed no request is on time: both nodes are left out at 7 each."""
     assert solve("DARP", darp(**ONE), method="exact", speed=0.1, penalty_unvisited=7.0).cost.tolist() == [14.0]
 
 
@@ -109,14 +109,14 @@ def test_speed_and_penalty_are_those_of_the_cost():
         ({"method": "insertion", "rule": "nearest"}, "'nearest'"),
     ],
 )
-def test_options_that_cannot_be(options, message):
-    """Refused with what is allowed."""
+def test_invalid_options_are_refused(options, message):
+    """The message has the allowed values."""
     with pytest.raises(ConfigError, match=message):
         solve("DARP", darp(**ONE), **options)
 
 
 @pytest.mark.parametrize("instances", [[], 5, [1], [darp(**ONE), "a2-16.txt"], {"locs": np.zeros((1, 3, 2))}])
 def test_instances_must_be_instances(instances):
-    """Neither nothing, nor names, nor half of the fields."""
+    """None, names and incomplete fields are refused."""
     with pytest.raises(ShapeError, match="instances"):
         solve("DARP", instances, method="insertion")

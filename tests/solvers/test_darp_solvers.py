@@ -1,4 +1,4 @@
-"""The dial-a-ride solvers: insertion against a plain scan and against published runs, searches against the optima."""
+"""The dial-a-ride solvers: insertion compared with a plain scan and published runs, searches with the optima."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDERS = ("cheapest", "deadline")
 
 
 def scanned(instance, order, speed=1.0):
-    """Insertion by trying every place of every open request, each route checked by the checker's clock."""
+    """Insertion by trying every position of every open request, with the checker's schedule for each route."""
     d, routes = instance.distances(), [[] for _ in instance.capacity]
 
     def length(route):
@@ -67,14 +67,14 @@ def scanned(instance, order, speed=1.0):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("crooked", [False, True])
 def test_insertion_is_the_plain_scan(order, crooked):
-    """Node by node on twelve drawn instances: any fleet, ride limits or none, one way longer than the other."""
+    """Node by node on twelve random instances: any fleet, with and without ride limits, asymmetric distances."""
     for seed in range(12):
         instance, speed = drawn(seed, 6, 1 + seed % 3, crooked=crooked), (1.0, 1.5)[seed % 2]
         assert insertion(instance, order, speed) == scanned(instance, order, speed), instance.name
 
 
-def test_equal_places_go_to_the_first():
-    """Two requests alike and two vehicles alike: request 0 first, in vehicle 0, and request 1 joins it before it."""
+def test_ties_go_to_the_first():
+    """Two equal requests and two equal vehicles: request 0 first, in vehicle 0, and request 1 is inserted before it."""
     instance = three_requests(2)
     twins = replace(
         instance,
@@ -92,7 +92,7 @@ def test_equal_places_go_to_the_first():
 @pytest.mark.truth
 @pytest.mark.parametrize("line", LISTED, ids=[line["name"] for line in LISTED])
 def test_insertion_as_listed(line):
-    """Distance and requests left out on the 24 files, as an independent program found them, in both orders."""
+    """Distance and unserved requests on the 24 files equal those of an independent program, in both orders."""
     instance = file(line["name"])
     for order in ORDERS:
         plan = price_routes(instance, insertion(instance, order))
@@ -111,7 +111,7 @@ def test_cheapest_insertion_is_the_first_solution_of_ortools(name):
 
 
 def batch_of(instances, rows, **config):
-    """What insertion_batch reads of a world that plays `instances`, padded to the largest."""
+    """The fields of a world of `instances` that insertion_batch reads, padded to the largest."""
     nodes, fleet = max(len(i.locs) for i in instances), max(i.num_agents for i in instances)
 
     def padded(name, size):
@@ -132,7 +132,7 @@ def batch_of(instances, rows, **config):
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_batch_gets_the_routes_of_its_instances(threads):
-    """Instances of three sizes and fleets in one padded batch, every row by the instance it plays."""
+    """Instances of three sizes and fleets in one padded batch, every row with its own instance."""
     instances = [drawn(seed, 4 + seed % 3, 1 + seed % 3) for seed in range(9)]
     rows = [0, 8, 8, 3, 1, 1, 7, 2, 6, 5]  # no row plays 4
     for order in ORDERS:
@@ -143,7 +143,7 @@ def test_a_batch_gets_the_routes_of_its_instances(threads):
 
 
 def test_a_batch_keeps_the_limit_of_requests_aboard():
-    """Of the twins of `test_equal_places_go_to_the_first` only one at a time where `max_onboard` is 1."""
+    """Of the equal requests of `test_ties_go_to_the_first` only one at a time with `max_onboard` 1."""
     twins = replace(
         three_requests(1),
         locs=np.array([[0, 0], [3, 0], [10, 0], [3, 0], [10, 0]], np.float32),
@@ -158,7 +158,8 @@ def test_a_batch_keeps_the_limit_of_requests_aboard():
 
 
 def test_a_world_drives_the_routes_of_its_batch():
-    """32 rows of the world's own law, the last 12 replaying others: every action legal, what is paid is the cost."""
+    """32 rows of the world's own law, the last 12 with instances of others: every action is legal, the return is the
+    cost."""
     world = milkrun.make("milkrun/DARP-v0", num_envs=32, seed=7, autoreset="disabled", illegal="raise")
     world.reset()
     names = (
@@ -193,8 +194,8 @@ def test_rows_of_an_instance_share_no_list():
     assert two[0]
 
 
-def test_the_search_repeats_itself_and_depends_on_the_seed():
-    """Same seed and iterations, same routes, whatever the seconds; three other seeds do not all lead there."""
+def test_the_search_is_deterministic_and_depends_on_the_seed():
+    """Same seed and iterations, same routes, for any time; three other seeds do not all give these routes."""
     instance = drawn(6, 24, 5)
     first = improve(instance, iterations=250, seed=3)
     assert improve(instance, iterations=250, seed=3, seconds=1e-9) == first
@@ -203,7 +204,7 @@ def test_the_search_repeats_itself_and_depends_on_the_seed():
 
 
 def test_the_search_never_returns_worse_than_its_start():
-    """From a plan at random, from nothing, and from the best plan, which stays as it is."""
+    """From a random plan, from the empty plan, and from the best plan, which does not change."""
     for seed in range(6):
         instance = drawn(seed, 10, 3)
         start = best_insertion(instance)
@@ -215,8 +216,8 @@ def test_the_search_never_returns_worse_than_its_start():
     assert improve(best, [[3, 1, 4, 2, 5, 6]], iterations=50).routes == [[3, 1, 4, 2, 5, 6]]
 
 
-def test_the_search_serves_whom_insertion_left_out():
-    """Over ten drawn instances fewer stay behind than after insertion, at 200 a head."""
+def test_the_search_serves_requests_left_out_by_insertion():
+    """Over ten random instances fewer requests stay unserved than after insertion, at a penalty of 200."""
     instances = [drawn(seed, 10, 2) for seed in range(10)]
     before = [best_insertion(instance) for instance in instances]
     after = [improve(instance, iterations=500) for instance in instances]
@@ -224,8 +225,8 @@ def test_the_search_serves_whom_insertion_left_out():
     assert all(b.cost <= a.cost for a, b in zip(before, after, strict=True))
 
 
-def test_the_search_copes_with_short_cuts_by_way_of_others():
-    """Where distances are drawn, a route may need a stop to be in time; removals must check that."""
+def test_the_search_supports_detours_that_are_shortcuts():
+    """With random distances, a route may need a stop to be in time; removals must check it."""
     for seed in range(12):
         instance = drawn(seed, 9, 2, crooked=True)
         plan = improve(instance, iterations=400, seed=seed)
@@ -233,8 +234,8 @@ def test_the_search_copes_with_short_cuts_by_way_of_others():
         assert plan.cost <= best_insertion(instance).cost
 
 
-def test_the_search_weighs_the_penalty():
-    """Where a node left out costs nothing, no request is served; from a plan that serves all, too."""
+def test_the_search_respects_the_penalty():
+    """With a penalty of 0 no request is served, also from a plan that serves all."""
     plan = improve(three_requests(1), [[3, 1, 4, 2, 5, 6]], iterations=200, penalty_unvisited=0.0)
     assert (plan.routes, plan.cost) == ([[]], 0.0)
 
@@ -242,7 +243,7 @@ def test_the_search_weighs_the_penalty():
 @pytest.mark.truth
 @pytest.mark.parametrize("name", ["a2-16", "b4-16", "a4-32"])
 def test_the_search_comes_close_to_the_published_best(name):
-    """All served and within 5 % after 5000 iterations, and not below."""
+    """All served, within 5 % after 5000 iterations, and not below the best."""
     plan = improve(file(name), iterations=5000)
     assert plan.unserved == 0
     assert BEST[name] - 0.01 <= plan.cost <= 1.05 * BEST[name]
@@ -251,7 +252,7 @@ def test_the_search_comes_close_to_the_published_best(name):
 @pytest.mark.truth
 @pytest.mark.long
 def test_ortools_comes_close_to_the_published_best():
-    """b4-32 after 2000 solutions: all served, within 5 %, not below."""
+    """b4-32 after 2000 solutions: all served, within 5 %, not below the best."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
     plan = solve_ortools(file("b4-32"), iterations=2000)
     assert plan.unserved == 0
@@ -259,7 +260,7 @@ def test_ortools_comes_close_to_the_published_best():
 
 
 def test_ortools_never_returns_worse_than_its_start():
-    """For any time limit, also at a resolution of half a unit of time."""
+    """For any time limit, also at a resolution of half a time unit."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
     for seed in range(6):
         instance = drawn(seed, 8, 2)
@@ -270,8 +271,8 @@ def test_ortools_never_returns_worse_than_its_start():
 
 
 @pytest.mark.parametrize("method", ["insertion", "improve", "ortools"])
-def test_no_method_is_worse_than_serving_nobody(method):
-    """16 requests of a2-16 left out at .1 a node cost 3.2; OR-Tools without time for a solution that pays, too."""
+def test_no_method_is_worse_than_the_empty_plan(method):
+    """16 unserved requests of a2-16 at .1 a node cost 3.2; also OR-Tools without time for a better solution."""
     instance = file("a2-16")
     more = {} if method == "insertion" else {"iterations": 5}
     for rule in (None, "deadline") if method == "insertion" else (None,):
@@ -281,7 +282,7 @@ def test_no_method_is_worse_than_serving_nobody(method):
 
 
 def test_ortools_without_a_warm_start():
-    """Its own first solution and what follows: the best plan of three requests."""
+    """Its own first solution and the search find the best plan of three requests."""
     pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
     assert solve_ortools(three_requests(2), warm_start=False, iterations=300).cost == pytest.approx(41.032918, abs=1e-6)
 
@@ -309,7 +310,7 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
         (lambda i: insertion_batch(SimpleNamespace(locs=i.locs)), ConfigError, "needs the rule 'classic'"),
     ],
 )
-def test_what_cannot_be_is_refused(call, error, words):
-    """Each sentence says what was given."""
+def test_invalid_calls_are_refused(call, error, words):
+    """Each message has the given value."""
     with pytest.raises(error, match=words):
         call(three_requests(1))

@@ -1,4 +1,4 @@
-"""The greedy policy of the truck-and-drones world where an episode ends at the depot."""
+"""The greedy policy of the truck-and-drones world if an episode ends at the depot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from milkrun.solvers.delivery import greedy, parked
 
 @pytest.mark.parametrize("roads", [False, True])
 def test_greedy_drives_home_when_all_are_served(roads):
-    """Every row completes at node 0 before the limit; a parked truck, which stands there all day, does too."""
+    """Every row completes at node 0 before the limit, also with a parked truck."""
     for policy in (greedy, parked):
         world = milkrun.make(
             "milkrun/TruckDrone-v0", 32, seed=3, end="depot", road_graph=roads, autoreset="disabled", battery_rate=0.2

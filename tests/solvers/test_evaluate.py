@@ -1,4 +1,4 @@
-"""An evaluation plays exactly the episodes it numbered, whatever the autoreset mode, and its figures are right."""
+"""An evaluation plays exactly its numbered episodes under every autoreset mode, and its figures are correct."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cvrp(rows, **options):
 
 
 def test_ten_episodes_on_four_rows_are_3_3_2_2():
-    """The last rows play one fewer; number k is episode k // 4 of row k % 4."""
+    """The last rows play one episode less; number k is episode k // 4 of row k % 4."""
     world = cvrp(4, autoreset="disabled")
     result = evaluate(world, nearest, 10, seed=5)
     assert len(result.returns) == len(result.lengths) == 10
@@ -37,8 +37,8 @@ def test_fewer_episodes_than_rows_play_the_first_rows_only():
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_it_equals_a_loop_written_by_hand(mode):
-    """Each row alone, episode by episode, with the rewards added up in Python: returns and lengths agree exactly."""
+def test_it_equals_a_plain_loop(mode):
+    """Each row alone, episode by episode, with rewards summed in Python: returns and lengths agree exactly."""
     result = evaluate(cvrp(3, autoreset=mode), nearest, 8, seed=6)
     for row in range(3):
         world = cvrp(1, first_row=row, seed=6, autoreset="disabled")
@@ -53,7 +53,7 @@ def test_it_equals_a_loop_written_by_hand(mode):
 
 @pytest.mark.parametrize("make_policy", [lambda: nearest, lambda: random_policy(3)])
 def test_all_autoreset_modes_give_the_same_result(make_policy):
-    """Also with random draws, of which a row uses one a step and none while it waits."""
+    """Also with random draws: a row uses one in each step and none while it waits."""
     results = [evaluate(cvrp(6, autoreset=mode), make_policy(), 20, seed=8) for mode in MODES]
     for other in results[1:]:
         assert (other.returns == results[0].returns).all()
@@ -68,8 +68,8 @@ def test_a_row_plays_the_same_episodes_in_any_batch():
     assert (batch.returns[2::5] == alone.returns).all()
 
 
-def test_given_instances_stay():
-    """Every episode is the 3 x 4 rectangle, whose border is 14."""
+def test_given_instances_are_kept():
+    """Every episode is the 3 x 4 rectangle, whose perimeter is 14."""
     world = TSP.from_instances([{"locs": np.array([[0, 0], [3, 0], [3, 4], [0, 4]], np.float32)}], repeat=3)
     assert evaluate(world, nearest, 7, seed=1).returns.tolist() == [-14.0] * 7
 
@@ -83,14 +83,14 @@ def test_truncated_episodes_are_counted():
 
 
 def stubborn(world):
-    """Row 0 plays by the rules, every other row asks for a node that is not there."""
+    """Row 0 plays legal actions, every other row an invalid node."""
     return np.where(np.arange(world.num_envs) == 0, nearest(world), 99)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_illegal_steps_and_truncated_episodes_are_told(mode):
-    """A row that does nothing costs nothing and has the best return; all four steps of its episodes are illegal, and
-    none of row 0, which needs four."""
+def test_illegal_steps_and_truncated_episodes_are_reported(mode):
+    """A row without legal actions costs nothing and has the best return. All four steps of its episodes are illegal,
+    and none of row 0, which needs four."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=2, num_loc=4, max_steps=4, autoreset=mode)
     result = evaluate(world, stubborn, 6)
     assert result.best == 1 and result.returns[1] == 0
@@ -99,8 +99,8 @@ def test_illegal_steps_and_truncated_episodes_are_told(mode):
     assert str(result).endswith("over 6 episodes; 50.0 % of the steps illegal, 50.0 % of the episodes truncated")
 
 
-def test_a_sound_play_says_nothing_of_illegal_steps():
-    """Where both shares are 0 the sentence is as short as ever; a share that is not 0 never reads as 0."""
+def test_without_illegal_steps_none_are_reported():
+    """If both shares are 0 the summary is short; a share above 0 is never printed as 0."""
     result = evaluate(cvrp(4), nearest, 8)
     assert result.illegal.tolist() == [0] * 8 and result.reservations == ""
     assert str(result).endswith("over 8 episodes")
@@ -109,8 +109,8 @@ def test_a_sound_play_says_nothing_of_illegal_steps():
 
 
 @pytest.mark.parametrize("play", [lambda w, p: evaluate(w, p, 4), rollout], ids=["evaluate", "rollout"])
-def test_a_play_that_would_never_end_is_given_up(play):
-    """Row 0 ends, row 1 makes illegal steps for ever, and no max_steps ends them.
+def test_an_endless_play_is_aborted(play):
+    """Row 0 ends, row 1 makes only illegal steps, without max_steps.
 
     The error names row, action and reason.
     """
@@ -121,8 +121,8 @@ def test_a_play_that_would_never_end_is_given_up(play):
         play(world, stubborn)
 
 
-def test_a_play_that_is_cut_by_its_limit_is_not_given_up():
-    """However long the limit is: the world's own, or that of the rollout."""
+def test_a_play_with_a_limit_is_not_aborted():
+    """For any length of the limit: the world's, or that of the rollout."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=1, num_loc=4, max_steps=10_500)
     result = evaluate(world, lambda w: np.array([99]), 1)
     assert result.illegal.tolist() == result.lengths.tolist() == [10_500]
@@ -131,16 +131,16 @@ def test_a_play_that_is_cut_by_its_limit_is_not_given_up():
     assert rollout(world, lambda w: np.array([99]), max_steps=10_500) == 10_500
 
 
-def test_progress_is_told_every_episode_once():
-    """The numbers it is called with add up."""
+def test_progress_counts_every_episode_once():
+    """The numbers passed to the callback sum to the number of episodes."""
     found: list[int] = []
     evaluate(cvrp(4), nearest, 11, progress=found.append)
     assert sum(found) == 11 and min(found) > 0
 
 
 @pytest.mark.parametrize("episodes", [0, -1, 2.5, True, "3"])
-def test_a_number_of_episodes_that_cannot_be_is_refused(episodes):
-    """The error says what is allowed."""
+def test_an_invalid_number_of_episodes_is_refused(episodes):
+    """The error names the allowed values."""
     with pytest.raises(ConfigError, match="integer >= 1"):
         evaluate(cvrp(2), nearest, episodes)
 
@@ -172,7 +172,7 @@ def test_figures_by_hand():
 
 
 def test_one_episode_has_no_spread():
-    """JSON knows no nan, so the summary has None."""
+    """JSON has no nan, so the summary has None."""
     result = Result(np.array([4.0]), np.array([5]), np.array([False]), rows=1)
     assert math.isnan(result.std)
     assert result.summary()["std"] is None
@@ -181,7 +181,7 @@ def test_one_episode_has_no_spread():
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_rollout_plays_every_row_once_to_its_end(mode):
-    """The steps are those of the single episodes, and under no mode does a row enter a second one twice."""
+    """The steps are those of the single episodes; under no mode a row plays steps of a further episode."""
     expected = evaluate(cvrp(9), nearest, 9, seed=4).lengths
     world = cvrp(9, seed=4, autoreset=mode)
     world.reset()
@@ -192,7 +192,7 @@ def test_a_rollout_plays_every_row_once_to_its_end(mode):
         assert rollout(world, nearest) == 0
 
 
-def test_a_rollout_can_be_cut_and_continued():
+def test_a_rollout_can_be_interrupted_and_continued():
     """Four tours of 20 nodes: 5 turns are 20 steps, the rest are 60."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=4, seed=3, autoreset="disabled", num_loc=20)
     world.reset()
@@ -202,7 +202,7 @@ def test_a_rollout_can_be_cut_and_continued():
 
 @pytest.mark.parametrize("mode", ["disabled", "next_step", "same_step"])
 def test_a_result_has_the_figures_of_the_world(mode):
-    """Of every episode, under every autoreset mode: the makespan is its length, the objective its return."""
+    """For every episode, under every autoreset mode: the makespan is its length, the objective its return."""
     from milkrun.solvers.delivery import greedy
 
     world = milkrun.make("milkrun/TruckDrone-v0", 4, preset="published", seed=2, autoreset=mode)

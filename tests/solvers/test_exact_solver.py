@@ -1,4 +1,4 @@
-"""method="exact": the optima worked out by hand, and agreement of two ways that share nothing."""
+"""method="exact": optima computed by hand, and agreement of two independent methods."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def test_all_corners_are_visited_along_the_sides():
 
 
 def test_two_customers_a_truck():
-    """One pair shares a trip; 12 with (1, 2) or (2, 3), and 6 or 8 for the one left."""
+    """One pair shares a trip: 12 with (1, 2) or (2, 3), and 6 or 8 for the remaining one."""
     units = np.array([[0, 5, 5, 5]])
     assert best("CVRP", demand_units=units, capacity=np.array([10])) == pytest.approx(-18)
 
 
 @pytest.mark.parametrize("limit", [np.inf, 12.0])
-def test_prizes_worth_the_way(limit):
+def test_prizes_worth_their_detour(limit):
     """1 and 2 bring 20 over 12; the third corner costs 2 and brings 1. A trip of 12 fits a limit of 12."""
     result = best("VRPP", {"length_weight": 1.0}, prize=PRIZES, max_length=np.array([limit], np.float32))
     assert result == pytest.approx(8)
 
 
 def test_prizes_that_fit_the_truck():
-    """With room for 15 only one ten is taken, the near one: 10 - 6."""
+    """With a capacity of 15 only one prize of ten is collected, the near one: 10 - 6."""
     result = best("CVRPP", {"length_weight": 1.0}, prize=PRIZES, weight=PRIZES, capacity=np.array([15], np.float32))
     assert result == pytest.approx(4)
 
 
 @pytest.mark.parametrize(("must", "reserve", "value"), [((), True, 3), ((3,), True, 1), ((3,), False, 3)])
-def test_waste_with_and_without_room_kept(must, reserve, value):
-    """15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless it may be crowded out."""
+def test_waste_with_and_without_reserved_capacity(must, reserve, value):
+    """15 - 12 with bins 1 and 2; a mandatory bin 3 costs 2, unless other bins may use its capacity."""
     must_go = np.isin(np.arange(4), must)[None]
     capacity = np.array([1.6], np.float32)
     result = best("WCVRP", {**WEIGHTS, "must_go_reserve": reserve}, waste=WASTE, must_go=must_go, capacity=capacity)
@@ -60,12 +60,12 @@ def test_waste_with_and_without_room_kept(must, reserve, value):
 
 
 def test_waste_on_several_trips():
-    """A truck for one bin; the full one is fetched for 10 - 10, and nothing else pays."""
+    """A truck for one bin; the full one is collected for 10 - 10, and no other one pays."""
     assert best("CWCVRP", WEIGHTS, waste=WASTE, capacity=np.array([1.0], np.float32)) == pytest.approx(0, abs=1e-5)
 
 
 def test_held_karp_equals_all_tours():
-    """Eight nodes, 20 instances, every one of 5040 tours priced by the checker."""
+    """Eight nodes, 20 instances, each of 5040 tours by the checker's cost."""
     instances = drawn("TSP", 8, 20)
     found = solve("TSP", instances, "exact")
     truth = [brute_force_tsp(d)[0] for d in matrix_of(instances)]
@@ -73,7 +73,7 @@ def test_held_karp_equals_all_tours():
 
 
 def test_cvrp_equals_dynamic_programming_over_subsets():
-    """Six customers, 20 instances with bounded trips: enumeration against the partition of subsets."""
+    """Six customers, 20 instances with limited trips: enumeration compared with the partition of subsets."""
     instances = bounded("CVRP", 6, 20)
     found = solve("CVRP", instances, "exact")
     result = zip(matrix_of(instances), instances["demand_units"], instances["capacity"], instances["max_length"])
@@ -84,7 +84,7 @@ def test_cvrp_equals_dynamic_programming_over_subsets():
 @pytest.mark.parametrize("law", [bounded, crooked], ids=lambda law: law.__name__)
 @pytest.mark.parametrize("name", ["CVRP", "VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_optimal_plans_are_played(name, law):
-    """With mandatory customers and bounded trips, also without the triangle inequality, at the stated cost."""
+    """With mandatory customers and limited trips, also without the triangle inequality, at the stated cost."""
     instances = law(name, 5, 30, seed=3)
     found = solve(name, instances, "exact")
     np.testing.assert_allclose(play(name, instances, found.actions), -found.cost, rtol=1e-4, atol=1e-4)
@@ -95,21 +95,21 @@ def test_optimal_plans_are_played(name, law):
     [("TSP", 18, "17 nodes"), ("CVRP", 13, "13 nodes"), ("VRPP", 10, "at most 9"), ("CWCVRP", 10, "at most 9")],
 )
 def test_larger_sizes_are_refused(name, n, message):
-    """With the largest size that is not; in the CVRP the depot counts as a node."""
+    """The message has the largest allowed size; in the CVRP the depot counts as a node."""
     with pytest.raises(MilkrunError, match=message):
         solve(name, drawn(name, n, 1), "exact")
 
 
 @pytest.mark.truth
 def test_br17():
-    """TSPLIB: 17 towns, one-way distances, optimum 39."""
+    """TSPLIB: 17 cities, asymmetric distances, optimum 39."""
     found = solve("TSP", read(published_file("routing/atsp/br17.atsp")), "exact")
     assert found.cost.tolist() == [39.0]
     assert found.optimal.tolist() == [True]
 
 
-def test_held_karp_on_one_way_streets():
-    """0 -> 1 -> 2 -> 0 costs 3, the other way round 30."""
+def test_held_karp_on_asymmetric_distances():
+    """0 -> 1 -> 2 -> 0 costs 3, the other direction 30."""
     d = np.array([[[0, 1, 10], [10, 0, 1], [1, 10, 0]]], np.float32)
     found = solve("TSP", {"dist": d}, "exact")
     assert found.actions.tolist() == [[1, 2, 0]]

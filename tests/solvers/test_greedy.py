@@ -1,4 +1,4 @@
-"""The greedy policy of the profit and waste worlds chooses by hand-made numbers, and beats going to the nearest."""
+"""The greedy policy of the profit and waste worlds: choices by hand, and comparison with the nearest customer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRIZES = [0, 3, 5, 2]
 
 
 def played(name, fields, **config):
-    """The actions of greedy in one episode of one instance, without what pads them, and its return."""
+    """The actions of greedy in one episode of one instance, without padding, and its return."""
     nodes = len(fields["locs"])
     options = {"length_weight": 1.0, **config}
     world = milkrun.make(f"milkrun/{name}-v0", num_loc=nodes - 1, autoreset="disabled", illegal="raise", **options)
@@ -34,69 +34,69 @@ def bins(**fields):
 
 
 def test_the_best_of_gain_less_detour():
-    """Out to 2 for 5 - 2, though 1 is nearer; 1 lies on the way home; 3 costs over 9 and brings 2."""
+    """Out to 2 for 5 - 2, though 1 is nearer; 1 lies on the way home; 3 costs over 9 and gains 2."""
     assert played("VRPP", {"locs": PLACES, "prize": PRIZES}) == ([2, 1], 4.0)
 
 
 def test_mandatory_customers_come_first():
-    """3 is the worst of all; from there 2 brings 5 - 2.39 and 1 brings 3 - 1.10."""
+    """3 is the worst of all; from there 2 gains 5 - 2.39 and 1 gains 3 - 1.10."""
     actions, _ = played("VRPP", {"locs": PLACES, "prize": PRIZES, "must_go": [False, False, False, True]})
     assert actions == [3, 2, 1]
 
 
 def test_the_better_of_two_mandatory_customers():
-    """Both lose: 2 - 5 at customer 3, 0 - 2 at customer 2, though that has the higher number of the two."""
+    """Both lose: 2 - 5 at customer 3, 0 - 2 at customer 2."""
     fields = {"locs": [[0, 0], [0, 5], [0, -2]], "prize": [0, 2, 0], "must_go": [False, True, True]}
     assert played("VRPP", fields)[0] == [2, 1]
 
 
-def test_where_nothing_pays_it_stays_at_home():
-    """The empty tour is a tour."""
+def test_without_profitable_customers_it_stays_at_the_depot():
+    """The empty tour is legal."""
     assert played("VRPP", {"locs": PLACES, "prize": PRIZES}, length_weight=9.0) == ([], 0.0)
 
 
-def test_a_weight_that_does_not_fit_is_passed_by():
-    """After the 5 of customer 2 the 3 of customer 1 are over the 6 that the truck holds."""
+def test_a_weight_that_does_not_fit_is_skipped():
+    """After the 5 of customer 2 the 3 of customer 1 exceed the truck's 6."""
     fields = {"locs": PLACES, "prize": PRIZES, "weight": PRIZES, "capacity": 6.0}
     assert played("CVRPP", fields) == ([2], 1.0)
 
 
 @pytest.mark.parametrize(("price", "best"), [(10.0, [1]), (0.0, [])])
 def test_a_full_bin_is_worth_its_overflow(price, best):
-    """1 + 10 - 3 of the full bin against 0.9 - 1 of the other; without the price neither pays."""
+    """1 + 10 - 3 for the full bin compared with 0.9 - 1 for the other; without the price neither pays."""
     assert played("WCVRP", bins(waste=[0, 1, 0.9]), overflow_weight=price)[0] == best
 
 
 def test_an_empty_truck_leaves_again():
-    """Two full bins, a truck of one: the nearer pays more."""
+    """Two full bins, a truck of one: the nearer gains more."""
     assert played("CWCVRP", bins(waste=[0, 1, 1]))[0] == [2, 0, 1]
 
 
-def test_it_goes_by_what_is_expected():
-    """The bin that should be full, not the one that is."""
+def test_it_uses_the_expected_level():
+    """It chooses the bin expected to be full, not the one that is full."""
     fields = bins(expected0=[0, 1, 0.5], real_waste=[0, 0.5, 1])
     actions, _ = played("SCWCVRP", fields)
     assert actions == [1]
 
 
 @pytest.mark.parametrize(("fill", "best"), [(0.6, [1]), (0.3, [])])
-def test_a_bin_that_the_night_fills_is_worth_its_overflow(fill, best):
-    """Half full, and 0.6 come for sure: 0.5 + 10 - 3. With 0.3 to come it can wait."""
+def test_a_bin_that_overflows_at_night_is_worth_its_overflow(fill, best):
+    """Half full, with a certain fill of 0.6: 0.5 + 10 - 3. With a fill of 0.3 it can wait."""
     fields = bins(initial_waste=[0, 0.5, 0], fill_mean=[0, fill, 0], fill_std=[0, 0, 0], daily_fill=[[0, fill, 0]])
     assert played("SDWCVRP", fields, horizon=1)[0] == best
 
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_it_beats_the_nearest_customer(name):
-    """200 instances of 20 customers, on each the same: better by more than 4 standard errors of the difference."""
+    """200 instances of 20 customers, the same for both: better by more than 4 standard errors of the difference."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=200, num_loc=20, illegal="raise")
     gap = evaluate(world, greedy, 200, seed=2).returns - evaluate(world, nearest, 200, seed=2).returns
     assert gap.mean() > 4 * gap.std(ddof=1) / np.sqrt(200)
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_it_is_the_first_to_beat_after_random(name):
-    """And the nearest customer is still offered."""
+def test_it_is_the_first_policy_after_random(name):
+    """The nearest customer is still available."""
     offered = policies_for(f"milkrun/{name}-v0")
     assert list(offered)[:3] == ["random", "greedy", "nearest"]
     assert offered["random"] is random_policy and offered["greedy"](0) is greedy

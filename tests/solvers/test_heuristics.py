@@ -1,4 +1,4 @@
-"""The compiled heuristics: plans are allowed, cost what the world pays, end where no move improves, beat no optimum."""
+"""The compiled heuristics: plans are allowed, have the world's cost, are local optima, and never beat the optimum."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def agree(cost, objective):
     ("name", "method", "law"),
     [pytest.param(*case, law, id=f"{'-'.join(case)}-{law.__name__}") for case in CASES for law in LAWS[case[0]]],
 )
-def test_plans_are_allowed_and_cost_what_the_world_pays(name, method, law):
-    """On 100 instances each: mixed sizes; mandatory customers and bounded trips; one-way streets; short cuts."""
+def test_plans_are_allowed_and_have_the_cost_of_the_world(name, method, law):
+    """On 100 instances each: mixed sizes; mandatory customers and limited trips; asymmetric distances; shortcuts."""
     instances = law(name, 14, 100)
     found = solve(name, instances, method)
     agree(found.cost, play(name, instances, found.actions))
@@ -39,14 +39,14 @@ def test_plans_are_allowed_and_cost_what_the_world_pays(name, method, law):
 @pytest.mark.parametrize("method", ["nearest", "insertion", "ls"])
 @pytest.mark.parametrize("law", [bounded, crooked], ids=lambda law: law.__name__)
 def test_the_other_number_of_trips(name, trips, method, law):
-    """Profit and waste worlds play both; the plans follow the option."""
+    """Profit and waste worlds support both; the plans follow the option."""
     instances = law(name, 14, 100)
     found = solve(name, instances, method, trips=trips)
     agree(found.cost, play(name, instances, found.actions, trips=trips))
 
 
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
-def test_every_mandatory_customer_is_served_where_length_is_free(name):
+def test_every_mandatory_customer_is_served_if_length_is_free(name):
     """Their loads fit the truck here, so none may be left out."""
     instances = drawn(name, 20, 100)
     instances["must_go"] = np.random.default_rng(1).random((100, 20)) < 0.15
@@ -57,7 +57,8 @@ def test_every_mandatory_customer_is_served_where_length_is_free(name):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_no_heuristic_beats_the_optimum(name):
-    """30 instances of five customers (nodes) a law: limits, mandatory customers, one-way streets, short cuts."""
+    """30 instances of five customers (nodes) for each law: limits, mandatory customers, asymmetric distances,
+    shortcuts."""
     for law in LAWS[name][1:]:
         instances = law(name, 5, 30, seed=8)
         best = solve(name, instances, "exact").cost
@@ -72,7 +73,7 @@ def tours(found):
 
 
 def reversals(tour):
-    """Every tour that one reversed path makes of this one; node 0 stays first."""
+    """Every tour with one reversed path; node 0 stays first."""
     n = len(tour)
     return np.array(
         [[*tour[: i + 1], *tour[i + 1 : j + 1][::-1], *tour[j + 1 :]] for i in range(n - 2) for j in range(i + 2, n)]
@@ -80,7 +81,7 @@ def reversals(tour):
 
 
 def segment_moves(tour):
-    """Every tour that moving up to three neighbours elsewhere makes, either way round; node 0 stays first."""
+    """Every tour with up to three neighbours moved to another position, in either direction; node 0 stays first."""
     made = []
     for size in (1, 2, 3):
         for p in range(1, len(tour) - size + 1):
@@ -95,7 +96,7 @@ def segment_moves(tour):
 )
 @pytest.mark.parametrize("law", [drawn, asymmetric], ids=lambda law: law.__name__)
 def test_local_search_ends_where_no_move_improves(method, moves, law):
-    """Every neighbour of the tour, n = 30, priced whole by the checker."""
+    """Every neighbour of the tour, n = 30, by the checker's cost of whole tours."""
     instances = law("TSP", 30, 6)
     found = solve("TSP", instances, method)
     for b, tour in enumerate(tours(found).tolist()):
@@ -105,8 +106,8 @@ def test_local_search_ends_where_no_move_improves(method, moves, law):
             assert cost.min() >= found.cost[b] - EPS
 
 
-def test_local_search_improves_what_it_starts_from():
-    """2-opt and or-opt start from the nearest neighbour; all moves together do better than either on average."""
+def test_local_search_improves_its_start():
+    """2-opt and or-opt start from the nearest neighbour; all moves together are better than either on average."""
     instances = drawn("TSP", 50, 100)
     cost = {method: solve("TSP", instances, method).cost for method in ("nearest", "2opt", "oropt", "ls")}
     assert (cost["2opt"] <= cost["nearest"] + EPS).all()
@@ -116,7 +117,7 @@ def test_local_search_improves_what_it_starts_from():
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
-    """The eight optima worked out by hand, by all moves together."""
+    """The eight optima computed by hand, by all moves together."""
     name, fields, config, best = BY_HAND[case]
     instances = Case(name, {"locs": RECTANGLE, **fields}, **config).arrays
     assert solve(name, instances, "ls", **config).cost[0] == pytest.approx(best, abs=1e-5)
@@ -124,7 +125,7 @@ def test_the_rectangle_by_hand(case):
 
 @pytest.mark.parametrize("method", COMMON)
 def test_round_the_rectangle(method):
-    """Even the nearest neighbour goes along its sides: 3 + 4 + 3 + 4."""
+    """Even the nearest neighbour follows its sides: 3 + 4 + 3 + 4."""
     assert solve("TSP", {"locs": RECTANGLE}, method).cost.tolist() == [14.0]
 
 
@@ -136,7 +137,7 @@ def test_nearest_neighbour_by_hand():
     assert found.cost[0] == pytest.approx(1 + 2.5 + 2.5 + 4)
 
 
-def test_nearest_is_what_the_policy_of_that_name_drives():
+def test_nearest_equals_the_policy_of_that_name():
     """200 instances of the CVRP, one by one."""
     result = evaluate(milkrun.make("milkrun/CVRP-v0", num_envs=200, num_loc=20), nearest, 200, seed=4)
     cost = solve("CVRP", drawn("CVRP", 20, 200, seed=4), "nearest").cost
@@ -154,9 +155,9 @@ def test_savings_by_hand():
     assert found.cost.tolist() == [18.0]
 
 
-def test_a_trip_is_cut_where_it_could_not_be_broken_off():
-    """Out to 1, on to 2 and home takes 3 of 3, but home from 1 would take 9: no world lets a truck go to 1. There and
-    back to 2 costs 2, which its prize is worth or not."""
+def test_a_trip_is_split_if_the_way_home_would_be_too_long():
+    """Out to 1, on to 2 and home takes 3 of 3, but home from 1 would take 9: no world allows the move to 1. There and
+    back to 2 costs 2, which its prize may or may not be worth."""
     matrix = np.array([[[0, 1, 1], [9, 0, 1], [1, 1, 0]]], np.float32)
     for prize, best in ((1, 0), (4, 2)):
         instance = {"dist": matrix, "prize": np.array([[0, 5, prize]], np.float32), "max_length": np.float32([3])}
@@ -169,7 +170,7 @@ def test_a_trip_is_cut_where_it_could_not_be_broken_off():
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("method", ["nearest", "insertion", "ls"])
 def test_scaling_the_box_keeps_the_plans(name, method):
-    """By 1024, which float32 multiplies exactly; the automatic price of length follows the side of the box."""
+    """By 1024, exact in float32; the automatic price of length scales with the side of the box."""
     instances = drawn(name, 20, 50)
     larger = {k: v * np.float32(1024) if k in ("locs", "depot") else v for k, v in instances.items()}
     small, large = solve(name, instances, method), solve(name, larger, method, max_loc=1024.0)
@@ -180,7 +181,7 @@ def test_scaling_the_box_keeps_the_plans(name, method):
 
 @pytest.mark.parametrize("name", ["TSP", "CVRP", "CWCVRP"])
 def test_threads_change_nothing(name):
-    """Rows are solved on their own."""
+    """Rows are solved independently."""
     instances = drawn(name, 20, 41)
     one, two = solve(name, instances, "ls"), solve(name, instances, "ls", workers=2)
     np.testing.assert_array_equal(one.actions, two.actions)

@@ -1,4 +1,4 @@
-"""One list of names: a policy or a method of `solve` is taken wherever the other is, and plays what it is."""
+"""One list of names: policies and methods of `solve` are interchangeable."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ CASES = [
 
 
 @pytest.mark.parametrize(("world_id", "method", "options"), CASES)
-def test_a_method_that_is_played_returns_what_it_answers(world_id, method, options):
-    """Two episodes of each of three rows: every return is minus the cost that `solve` gives for that instance."""
+def test_a_played_method_returns_its_cost(world_id, method, options):
+    """Two episodes of each of three rows: every return is minus the cost of `solve` for that instance."""
     world = milkrun.make(world_id, 3, seed=4, **options)
     result = evaluate(world, method, 6, seed=7)
     again = milkrun.make(world_id, 3, seed=7, autoreset="disabled", **options)
@@ -39,15 +39,15 @@ def test_a_method_that_is_played_returns_what_it_answers(world_id, method, optio
 
 
 def test_a_policy_by_its_name_is_that_policy():
-    """The seed of the evaluation is that of the policy."""
+    """The policy has the seed of the evaluation."""
     world = milkrun.make("milkrun/CVRP-v0", 8, num_loc=6)
     by_name, itself = evaluate(world, "random", 8, seed=3), evaluate(world, random_policy(3), 8, seed=3)
     assert (by_name.returns == itself.returns).all()
     assert (evaluate(world, "nearest", 8, seed=3).returns > by_name.returns).mean() > 0.5
 
 
-def test_an_instance_given_anew_under_the_same_seed_is_planned_anew():
-    """One policy plays two instances after each other, both as episode 0 of the same row."""
+def test_a_new_instance_under_the_same_seed_gets_a_new_plan():
+    """One policy plays two instances sequentially, both as episode 0 of the same row."""
     world = milkrun.make("milkrun/TSP-v0", 1, seed=1, num_loc=4, autoreset="disabled")
     policy = choose_player(world.id, "exact")[1](0)
     square = np.array([[0, 0], [0, 1], [1, 1], [1, 0]], float)
@@ -59,7 +59,7 @@ def test_an_instance_given_anew_under_the_same_seed_is_planned_anew():
 
 @pytest.mark.parametrize(("world_id", "policy"), [("milkrun/CVRP-v0", "random"), ("milkrun/VRPP-v0", "greedy")])
 def test_a_policy_solves_instances_as_it_plays_them(world_id, policy):
-    """The answer of `solve` is what the policy drives, priced by the checker."""
+    """The answer of `solve` is the policy's route, with the checker's cost."""
     world = milkrun.make(world_id, 4, seed=2, num_loc=6, autoreset="disabled")
     world.reset()
     given = instances_of(world)
@@ -67,12 +67,12 @@ def test_a_policy_solves_instances_as_it_plays_them(world_id, policy):
     world.reset(instance=given)
     rollout(world, policy)
     assert found.cost.shape == (4,) and not found.optimal.any()
-    if policy != "random":  # whose draws depend on the seeds of the rows
+    if policy != "random":  # its draws depend on the seeds of the rows
         np.testing.assert_allclose(found.cost, -world.objective, rtol=1e-5)
 
 
-def test_a_solution_that_is_no_plan_of_actions_is_not_played():
-    """A tour is no list of 2-opt moves; it was driven as one."""
+def test_a_solution_that_is_no_list_of_actions_is_not_played():
+    """A tour is no list of 2-opt moves (regression)."""
     assert "exact" not in players_of("milkrun/TSPKopt-v0")
     with pytest.raises(ConfigError, match="'exact' returns solutions of milkrun/TSPKopt-v0, not actions"):
         choose_player("milkrun/TSPKopt-v0", "exact")
@@ -87,7 +87,7 @@ def test_a_solution_that_is_no_plan_of_actions_is_not_played():
         (lambda: evaluate(milkrun.make("milkrun/DARP-v0", rule="deadlines"), "insertion", 2), "DARPDeadlines has no"),
     ],
 )
-def test_unknown_names_are_refused_with_what_there_is(call, said):
-    """Also a method that the world has under its other rule only."""
+def test_unknown_names_are_refused_with_the_available_ones(call, said):
+    """Also a method that the world has only under its other rule."""
     with pytest.raises(ConfigError, match=said):
         call()

@@ -1,4 +1,4 @@
-"""OR-Tools as a back end: the optima by hand, tours no better than the exact ones, valid whatever the time."""
+"""OR-Tools as a back end: optima by hand, tours never better than the exact ones, valid plans for any time limit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.solvers.plays import crooked, drawn, play
 
 pytest.importorskip("ortools.constraint_solver.pywrapcp", reason="needs the extra 'solvers'")
 
-FEW = 300  # solutions; guided local search uses all it is given
+FEW = 300  # solutions; guided local search uses all of them
 
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
-    """The eight optima worked out by hand."""
+    """The eight optima computed by hand."""
     name, fields, config, best = BY_HAND[case]
     _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(ortools, iterations=FEW)
     assert cost == pytest.approx(best, abs=1e-5)
@@ -29,7 +29,7 @@ def test_the_rectangle_by_hand(case):
 
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_tours_of_ten_nodes_are_the_shortest(symmetric):
-    """As by dynamic programming, on whole distances in both directions or in one."""
+    """Equal to dynamic programming, on symmetric and asymmetric integer distances."""
     d = np.random.default_rng(4).integers(1, 1000, (4, 10, 10)) * (1 - np.eye(10, dtype=np.int64))
     d = d + d.transpose(0, 2, 1) if symmetric else d
     case = Case("TSP", {"dist": d.astype(np.float32)})
@@ -38,15 +38,15 @@ def test_tours_of_ten_nodes_are_the_shortest(symmetric):
 
 
 def test_plans_of_eight_customers_are_the_cheapest():
-    """As by dynamic programming over subsets."""
+    """Equal to dynamic programming over subsets."""
     case = Case("CVRP", drawn("CVRP", 8, 4))
     for b in range(4):
         best, _ = exact_cvrp(case.problem.distances(b), case.arrays["demand_units"][b], 20)
         assert case.solve(ortools, b)[1] == pytest.approx(best, rel=1e-6)
 
 
-def test_trips_that_could_not_be_broken_off_are_driven_otherwise():
-    """Five instances of the CVRP where detours are short cuts; the method is handed through, and proves nothing."""
+def test_trips_forbidden_by_the_world_are_replaced():
+    """Five instances of the CVRP with detours that are shortcuts; the method is passed on, and proves nothing."""
     instances = crooked("CVRP", 8, 5)
     found = solve("CVRP", instances, "ortools", iterations=FEW)
     np.testing.assert_allclose(play("CVRP", instances, found.actions), -found.cost, rtol=1e-5)
@@ -66,15 +66,15 @@ def test_windows_force_the_order():
     assert case.solve(ortools, iterations=FEW)[:2] == ([2, 1], -16.0)
 
 
-def test_no_time_is_enough_for_a_valid_plan():
+def test_a_valid_plan_needs_no_time():
     """One millisecond for 60 customers: customers that OR-Tools left out get separate trips."""
     actions, _, _ = Case("CVRP", drawn("CVRP", 60, 1)).solve(ortools, iterations=None, time_limit=1e-9)
     assert sorted(a for a in actions if a) == list(range(1, 61))
 
 
 @pytest.mark.parametrize("name", ["TSP", "CVRP"])
-def test_solutions_are_counted_whatever_the_time(name):
-    """The least time there is takes nothing from a search of so many solutions, and the answer is the same again."""
+def test_a_limit_of_solutions_is_independent_of_time(name):
+    """The shortest time limit does not shorten a search limited by solutions, and the answer is repeatable."""
     instances = drawn(name, 12, 2)
     found = [solve(name, instances, "ortools", iterations=FEW, time_limit=t) for t in (1e-9, 1e6)]
     np.testing.assert_array_equal(found[0].actions, found[1].actions)
@@ -82,7 +82,7 @@ def test_solutions_are_counted_whatever_the_time(name):
 
 
 def test_a_search_that_finds_no_second_solution_ends():
-    """Windows that allow one order only: without an end by branches it would look for another for ever."""
+    """Windows that allow only one order: without a limit of branches the search would not end."""
     fields = {
         "locs": [[[0, 0], [1, 0], [2, 0], [3, 0]]],
         "prize": [[0, 9, 9, 9]],

@@ -1,4 +1,4 @@
-"""The policies choose what the rules say on instances worked out by hand, and reach the published means."""
+"""The policies choose by their rules on instances by hand, and reach the published means."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def played(cls, instance, policy=nearest, **config):
     return world.solution()[0].tolist(), float(world.objective[0])
 
 
-def test_tsp_goes_to_the_nearest_node_left_and_home_last():
+def test_tsp_goes_to_the_nearest_unvisited_node_and_home_last():
     """From 0 to 2 (2 away), 3 (1), 1 (2) and 5 back."""
     assert played(TSP, LINE) == ([2, 3, 1, 0], -10.0)
 
 
 def test_a_free_tour_starts_at_node_0():
-    """Every node is allowed first; the tour is the same ring."""
+    """Every node is allowed first; the tour is the same cycle."""
     assert played(TSP, LINE, start="free") == ([0, 2, 3, 1], -10.0)
 
 
@@ -41,7 +41,7 @@ def test_a_tie_goes_to_the_lower_index():
     assert actions == [1, 3, 2, 0]
 
 
-def test_cvrp_passes_by_what_does_not_fit():
+def test_cvrp_skips_customers_that_do_not_fit():
     """Capacity 10: after the 3 of customer 1 the 8 of customer 2 do not fit; 3 is next, though the depot is nearer."""
     instance = {"locs": [[0, 0], [1, 0], [2, 0], [3, 0]], "demand_units": [0, 3, 8, 6], "capacity": 10}
     assert played(CVRP, instance) == ([1, 3, 0, 2, 0], -10.0)
@@ -54,7 +54,7 @@ def test_a_matrix_is_read_from_the_current_node():
 
 
 def test_padding_is_never_chosen():
-    """Beside a larger instance, the two nodes of the small one are all that is visited."""
+    """Batched with a larger instance, the small one visits only its two nodes."""
     small = {"locs": np.array([[0, 0], [3, 4]], np.float32)}
     world = TSP.from_instances([small, {"locs": np.asarray(LINE["locs"], np.float32)}], autoreset="disabled")
     rollout(world, nearest)
@@ -62,8 +62,8 @@ def test_padding_is_never_chosen():
     assert world.tour_len.tolist() == [2, 4]
 
 
-def test_random_takes_the_next_turn_at_each_step():
-    """Step k draws what `sample_actions(seed, k)` draws, also in repeated calls; the next episode restarts."""
+def test_random_uses_the_next_turn_at_each_step():
+    """Step k draws `sample_actions(seed, k)`, also in repeated calls; the next episode restarts."""
     world = milkrun.make("milkrun/TSP-v0", num_envs=50, seed=1)
     first = []
     for _ in range(2):
@@ -86,8 +86,8 @@ def test_random_takes_the_next_turn_at_each_step():
     ],
 )
 def test_random_draws_the_same_for_a_row_in_any_batch(world_id, options):
-    """Rows 3 and 4 of six and alone, one choice, several, a move of two parts and numbers; and by one policy object
-    that has played before."""
+    """Rows 3 and 4 of six and alone, for one choice, several, pairs and real numbers; also with a used policy
+    object."""
     policy = random_policy(2)
     whole = milkrun.make(world_id, num_envs=6, seed=5, autoreset="disabled", **options)
     some = milkrun.make(world_id, num_envs=2, seed=5, first_row=3, autoreset="disabled", **options)
@@ -127,17 +127,17 @@ def test_means_of_2000_instances_are_the_published_ones(world_id, policy, publis
     assert abs(-result.mean - published) < 4 * result.standard_error
 
 
-def test_random_stands_first_and_then_what_is_to_be_beaten():
-    """If all customers are visited, the nearest customer; where tours are improved, the steepest move."""
+def test_random_comes_first_and_then_the_baseline():
+    """The nearest customer if all customers are visited; the steepest move if tours are improved."""
     for world_id in milkrun.list_worlds():
         assert next(iter(policies_for(world_id))) == "random"
     for name, second in (("TSP", "nearest"), ("CVRP", "nearest"), ("TSPKopt", "steepest")):
         assert list(policies_for(f"milkrun/{name}-v0")) == ["random", second]
 
 
-def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
-    """Under a family they are the whole family's; a world that is given some under its id has those of its family no
-    more, but always those of its class."""
+def test_added_policies_extend_those_of_the_class(monkeypatch):
+    """Policies added under a family are those of all its worlds. A world with policies under its id does not have those
+    of its family, but always those of its class."""
     from milkrun.core import registry
 
     monkeypatch.setattr(registry, "_worlds", dict(registry._worlds))
@@ -172,8 +172,8 @@ def test_policies_added_stand_beside_those_that_the_class_names(monkeypatch):
         ("TSPD/partition", "TSP", "partition is a policy of the TSP with drone, not of TSP"),
     ],
 )
-def test_a_policy_of_another_world_says_so(policy, other, message):
-    """Which policy, for which worlds, and what this world lacks."""
+def test_a_policy_of_another_world_is_refused(policy, other, message):
+    """The message names the policy, its worlds, and what this world lacks."""
     own, name = policy.split("/")
     world = milkrun.make(f"milkrun/{other}-v0", num_envs=2, seed=1)
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -181,19 +181,19 @@ def test_a_policy_of_another_world_says_so(policy, other, message):
 
 
 def test_policies_of_an_unknown_world_are_refused():
-    """With the near name."""
+    """The message has the nearest name."""
     with pytest.raises(RegistryError, match="CVRP"):
         policies_for("milkrun/CVRQ-v0")
 
 
 @pytest.mark.parametrize("seed", ["a", 1.5, -1, 2**63, None])
-def test_a_random_policy_has_a_seed(seed):
-    """What is none is refused when the policy is made, and by a world that is asked for actions."""
+def test_an_invalid_seed_is_refused(seed):
+    """By the constructor of the policy, and by `sample_actions`."""
     world = milkrun.make("milkrun/TSP-v0", 2, num_loc=5)
     world.reset()
-    for asked in (random_policy, world.sample_actions):
+    for call in (random_policy, world.sample_actions):
         with pytest.raises(ConfigError, match=r"seed .*: must be an integer in 0"):
-            asked(seed)
+            call(seed)
     if seed is not None:
         with pytest.raises(ConfigError, match=r"turn=.*: must be an integer"):
             world.sample_actions(0, seed)

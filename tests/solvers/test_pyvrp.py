@@ -1,4 +1,4 @@
-"""PyVRP as a back end: whole numbers that lose nothing, rules of the worlds that it does not know, answers by hand."""
+"""PyVRP as a back end: integers without loss, rules of the worlds that it does not support, answers by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINE = [[[0, 0], [1, 0], [2, 0]]]
 
 @pytest.mark.parametrize("case", BY_HAND)
 def test_the_rectangle_by_hand(case):
-    """The eight optima worked out by hand."""
+    """The eight optima computed by hand."""
     name, fields, config, best = BY_HAND[case]
     _, cost, proven = Case(name, {"locs": RECTANGLE, **fields}, **config).solve(pyvrp)
     assert cost == pytest.approx(best, abs=1e-5)
@@ -31,7 +31,7 @@ def test_the_rectangle_by_hand(case):
 
 @pytest.mark.parametrize("name", ["TSP", "CVRP"])
 def test_it_finds_the_optimum_of_tiny_instances(name):
-    """Five of 6 nodes or customers that all must be visited, by dynamic programming."""
+    """Five instances of 6 nodes or customers, all mandatory, compared with dynamic programming."""
     instances = drawn(name, 6, 5, seed=1)
     exact = solve(name, instances, "exact").cost
     np.testing.assert_allclose(solve(name, instances, "pyvrp", iterations=300).cost, exact, rtol=1e-6)
@@ -50,8 +50,8 @@ def test_it_equals_or_beats_our_heuristics(name):
     ("name", "trips"),
     [("CVRP", "multi"), *product(("VRPP", "CVRPP", "WCVRP", "CWCVRP"), ("single", "multi"))],
 )
-def test_trips_that_could_not_be_broken_off_are_driven_otherwise(name, trips):
-    """Where detours are short cuts, a trip may be closed half way by the world; what is handed back can be played."""
+def test_trips_forbidden_by_the_world_are_replaced(name, trips):
+    """With detours that are shortcuts, the world may forbid a trip half way; the returned plan can be played."""
     options = {} if name == "CVRP" else {"trips": trips}
     instances = crooked(name, 8, 20)
     found = solve(name, instances, "pyvrp", iterations=50, **options)
@@ -60,8 +60,9 @@ def test_trips_that_could_not_be_broken_off_are_driven_otherwise(name, trips):
 
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
-def test_a_short_search_is_not_worse_than_staying_at_home(name, trips):
-    """40 instances in which hardly anything pays, 20 iterations each: a search that ends on trips that lose money."""
+def test_a_short_search_is_not_worse_than_the_empty_plan(name, trips):
+    """40 instances with hardly any profitable customer, 20 iterations each: the search itself ends with losing
+    trips."""
     rng = np.random.default_rng(0)
     amounts = np.c_[np.zeros(40), rng.random((40, 8)) * 0.3].astype(np.float32)
     fields = {"VRPP": {"prize": amounts}, "CVRPP": {"prize": amounts, "capacity": np.full(40, 2, np.float32)}}
@@ -79,15 +80,15 @@ def test_a_plan_is_not_worse_than_the_mandatory_customers_alone():
         assert complete(case.problem, 0, [[2]]) == [1]
 
 
-def test_optional_trips_that_do_not_pay_are_given_up():
+def test_unprofitable_optional_trips_are_dropped():
     """To 1 and back costs 2 and gains 3; to 2 and back costs 4 and gains 3."""
     case = Case("VRPP", {"locs": LINE, "prize": [[0, 3, 3]]}, length_weight=1.0, trips="multi")
     assert complete(case.problem, 0, [[2], [1]]) == [1]
     assert complete(case.problem, 0, [[1, 2]]) == [1, 2]
 
 
-def test_whole_demands_stay_whole():
-    """Thirds of the heaviest demand: 3 + 3 + 3 fill a truck of 9 to the brim, rounded up one by one they would not."""
+def test_integer_demands_stay_integer():
+    """Thirds of the largest demand: 3 + 3 + 3 exactly fill a truck of 9; individually rounded up they would not fit."""
     locs = [[[0, 0], [5, 0], [5, 1], [5, 2], [0, 1]]]
     case = Case("CVRP", {"locs": locs, "demand_units": [[0, 3, 3, 3, 9]], "capacity": [9]})
     whole = in_whole_numbers(case.problem, 0)
@@ -98,7 +99,7 @@ def test_whole_demands_stay_whole():
 
 
 def test_thirds_of_a_bin_fill_a_truck():
-    """Three bins of 1/3 and a truck of 1: within the family's tolerance, though each is rounded up."""
+    """Three bins of 1/3 and a truck of 1: they fit within the tolerance of the world, though each is rounded up."""
     third = np.float32(1 / 3)
     case = Case(
         "CWCVRP",
@@ -109,7 +110,8 @@ def test_thirds_of_a_bin_fill_a_truck():
 
 
 def test_loads_and_lengths_are_rounded_against_the_solver():
-    """1e6 units to the longest leg and the heaviest bin, both upwards; limits down, with half the tolerance granted."""
+    """1e6 units for the longest leg and the heaviest bin, both rounded up; limits down, with half the tolerance
+    added."""
     fields = {
         "locs": [[[0, 0], [3, 0], [0, 1]]],
         "waste": [[0, 0.7, 0.3]],
@@ -128,22 +130,22 @@ def test_loads_and_lengths_are_rounded_against_the_solver():
     assert tight.capacity == [int(1e6 * (np.float64(np.float32(0.9)) + 5e-6) / np.float32(0.7))]
 
 
-def test_prizes_are_in_the_coin_of_length():
-    """A prize of 5 at a price of 2 is worth 2.5 of length, in units of 1e6 to the longest leg, which is 2."""
+def test_prizes_are_in_units_of_length():
+    """A prize of 5 at a price of 2 is worth 2.5 of length, in units of 1e6 for the longest leg of 2."""
     whole = in_whole_numbers(Case("VRPP", {"locs": LINE, "prize": [[0, 5, 1]]}, length_weight=2.0).problem, 0)
     assert (whole.prize.tolist(), whole.price) == ([0, 1250000, 250000], 1)
 
 
 def test_free_length_leaves_prizes_only():
-    """With length for nothing but at most 4 of it, the customer at 2 with prize 5 beats the one behind with 3."""
+    """With free length of at most 4, the customer at 2 with prize 5 beats the one behind it with prize 3."""
     fields = {"locs": [[[0, 0], [2, 0], [-2, 0]]], "prize": [[0, 5, 3]], "max_length": [4.0]}
     assert Case("VRPP", fields, length_weight=0.0).solve(pyvrp)[:2] == ([1], -5.0)
 
 
 @pytest.mark.parametrize(("service", "best"), [(0.0, ([2, 1], -16.0)), (0.5, ([2], -6.0))])
 def test_windows_force_the_order(service, best):
-    """The near customer opens at 5, the far one closes at 3, the depot at 6: far, back, wait, home at 6 sharp. With
-    half an hour of service the near one would be left at 5.5 and home reached at 6.5, too late also when alone."""
+    """The near customer opens at 5, the far one closes at 3, the depot at 6: far, back, wait, home at exactly 6. With a
+    service time of 0.5 the truck would leave the near one at 5.5 and be home at 6.5, too late also if alone."""
     fields = {
         "locs": LINE,
         "prize": [[0, 10, 10]],
@@ -153,14 +155,14 @@ def test_windows_force_the_order(service, best):
     assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(pyvrp)[:2] == best
 
 
-def test_speed_makes_time_of_length():
+def test_speed_converts_length_to_time():
     """At half the speed the far customer is reached at 4, after it closes."""
     fields = {"locs": LINE, "prize": [[0, 10, 10]], "time_windows": [[[0, 99], [0, 99], [0, 3]]], "speed": [0.5]}
     assert Case("VRPP", fields, length_weight=1.0, time_windows=True).solve(pyvrp)[:2] == ([1], -8.0)
 
 
-def test_mandatory_bins_that_no_truck_holds_together():
-    """0.7 and 0.6 must go and do not both fit 1.0; the rules then close every optional bin, also the one next door."""
+def test_mandatory_bins_that_exceed_the_truck_together():
+    """0.7 and 0.6 are mandatory and do not both fit 1.0; the rules then forbid every optional bin, also the nearest."""
     fields = {
         "locs": [[[0, 0], [1, 0], [0, 1], [0.1, 0]]],
         "waste": [[0, 0.7, 0.6, 0.2]],
@@ -171,8 +173,8 @@ def test_mandatory_bins_that_no_truck_holds_together():
     assert actions == [1]
 
 
-def test_mandatory_customers_beyond_reach_are_left():
-    """10 away with trips of at most 5: it could not be served, so the plan is valid without it."""
+def test_mandatory_customers_out_of_reach_are_skipped():
+    """At distance 10 with trips of at most 5 it cannot be served, so the plan is valid without it."""
     fields = {
         "locs": [[[0, 0], [10, 0], [1, 0]]],
         "prize": [[0, 9, 9]],
@@ -183,7 +185,7 @@ def test_mandatory_customers_beyond_reach_are_left():
         assert Case("VRPP", fields, length_weight=1.0, trips=trips).solve(pyvrp)[:2] == ([2], -7.0)
 
 
-def test_bounded_trips_with_mandatory_customers_are_always_answered():
+def test_limited_trips_with_mandatory_customers_always_get_a_plan():
     """24 instances in which some, all or none of the mandatory customers can be served: every plan keeps the rules."""
     rng = np.random.default_rng(3)
     for name in ("VRPP", "CVRPP", "WCVRP", "CWCVRP"):
@@ -194,9 +196,9 @@ def test_bounded_trips_with_mandatory_customers_are_always_answered():
             case.solve(pyvrp, b, iterations=200)
 
 
-def test_who_was_left_out_is_served_after_all():
-    """A solver that ran out of time served customer 1 only. With many trips the others get one each; a single truck of
-    10 goes on to the nearer of those that still fit, and no further."""
+def test_missing_customers_are_added_to_the_plan():
+    """A solver without enough time served only customer 1. With several trips the others get one each; a single truck
+    of 10 continues to the nearer of those that still fit, and then goes home."""
     demand = {"demand_units": [[0, 5, 5, 5]], "capacity": [10]}
     assert complete(Case("CVRP", {"locs": RECTANGLE, **demand}).problem, 0, [[1], []]) == [1, 0, 2, 0, 3]
     fields = {
@@ -209,9 +211,9 @@ def test_who_was_left_out_is_served_after_all():
     assert complete(Case("CVRPP", fields, length_weight=1.0).problem, 0, [[1]]) == [1, 2]
 
 
-def test_who_must_be_served_is_not_crowded_out():
-    """A truck of 10 that takes the optional 5 has no room for the mandatory 6. Where no room is kept it may drive so,
-    but the plan of the mandatory 6 alone is preferred."""
+def test_a_mandatory_customer_keeps_its_capacity():
+    """A truck of 10 that takes the optional 5 has no capacity for the mandatory 6. Without a reserve this is legal, but
+    the plan of the mandatory 6 alone is preferred."""
     fields = {
         "locs": LINE,
         "prize": [[0, 1, 1]],
@@ -226,9 +228,9 @@ def test_who_must_be_served_is_not_crowded_out():
 
 
 @pytest.mark.parametrize(("closes", "depot_closes", "trip"), [(3, 4, [2, 1]), (2.9, 4, [2]), (3, 3.9, [1])])
-def test_who_was_left_out_may_be_too_late(closes, depot_closes, trip):
-    """After 2, at 2, customer 1 who must be served is reached at 3, unless closed by then, and home at 4. Where home
-    closes before that, there is no going to 2."""
+def test_a_missing_customer_may_be_too_late(closes, depot_closes, trip):
+    """After customer 2, at time 2, the mandatory customer 1 is reached at 3, unless closed by then, and the depot at 4.
+    If the depot closes before 4, customer 2 cannot be served."""
     fields = {
         "locs": LINE,
         "prize": [[0, 1, 1]],
@@ -240,8 +242,8 @@ def test_who_was_left_out_may_be_too_late(closes, depot_closes, trip):
 
 
 @pytest.mark.parametrize("trips", ["single", "multi"])
-def test_windows_where_detours_are_short_cuts(trips):
-    """A truck must be able to come home in time from every stop; no plan is better than the best of all."""
+def test_windows_with_detours_that_are_shortcuts(trips):
+    """A truck must be able to return in time from every stop; no plan is better than the optimum."""
     instances, rng = crooked("VRPP", 5, 20), np.random.default_rng(2)
     opens = rng.uniform(0, 2, (20, 6))
     spans = np.stack([opens, opens + rng.uniform(0.5, 2, (20, 6))], axis=-1)
@@ -254,14 +256,14 @@ def test_windows_where_detours_are_short_cuts(trips):
     assert (found["pyvrp"].cost >= found["exact"].cost - 1e-5).all()
 
 
-def test_directions_count():
-    """1, 2, 3 costs 1 each way round and 9 against it."""
+def test_asymmetric_costs_are_respected():
+    """Each leg of 1, 2, 3 costs 1 in this direction and 9 in the other."""
     matrix = [[[0, 1, 9, 9], [9, 0, 1, 9], [9, 9, 0, 1], [1, 9, 9, 0]]]
     assert Case("TSP", {"dist": matrix}).solve(pyvrp)[:2] == ([1, 2, 3], 4.0)
 
 
-def test_padding_is_not_visited_and_the_only_plan_is_the_best():
-    """Two of four nodes are true in one instance, all in the other, where a search proves nothing."""
+def test_padding_is_not_visited_and_a_single_plan_is_optimal():
+    """One instance has two real nodes of four, the other four, for which a search proves nothing."""
     instances = {
         "locs": np.repeat(RECTANGLE, 2, axis=0),
         "demand_units": np.array([[0, 5, 5, 5]] * 2),
@@ -274,14 +276,14 @@ def test_padding_is_not_visited_and_the_only_plan_is_the_best():
     assert found.optimal.tolist() == [True, False]
 
 
-def test_no_time_is_enough_for_a_valid_plan():
-    """The search has not begun when time is up; 40 customers are served all the same."""
+def test_a_valid_plan_needs_no_time():
+    """Even without any search all 40 customers are served."""
     actions, _, _ = Case("CVRP", drawn("CVRP", 40, 1)).solve(pyvrp, iterations=None, time_limit=1e-9)
     assert sorted(a for a in actions if a) == list(range(1, 41))
 
 
-def test_iterations_and_seed_decide_the_answer():
-    """The same twice, whatever the machine is busy with."""
+def test_iterations_and_seed_determine_the_answer():
+    """The same answer twice, also on a busy machine."""
     case = Case("CVRPP", drawn("CVRPP", 30, 1))
     first, again = (case.solve(pyvrp, time_limit=t, seed=5, iterations=50) for t in (1e-9, 1e6))
     assert first == again

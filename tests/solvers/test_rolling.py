@@ -1,4 +1,4 @@
-"""The rolling horizon plans every morning, and pays."""
+"""The rolling horizon plans every morning, and beats the nearest customer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def test_it_beats_nearest_and_is_never_illegal(name):
     assert evaluate(world, policy, 30, seed=3).mean > evaluate(world, nearest, 30, seed=3).mean
 
 
-def test_the_chance_of_a_full_bin_is_that_of_the_gamma():
-    """Against scipy, shapes 1 to 10; certain where there is no room left, or nothing varies."""
+def test_the_probability_of_a_full_bin_is_that_of_the_gamma():
+    """Compared with scipy, shapes 1 to 10; 0 or 1 without capacity left, or without variance."""
     stats = pytest.importorskip("scipy.stats")
     room = np.linspace(0.01, 0.6, 40)
     for shape, scale in ((1.0, 0.08), (3.0, 0.06), (10.0, 0.02)):
@@ -30,7 +30,7 @@ def test_the_chance_of_a_full_bin_is_that_of_the_gamma():
 
 
 def test_unknown_routers_and_rules_are_refused():
-    """With those there are."""
+    """The message has the known ones."""
     with pytest.raises(ConfigError, match="savings"):
         RollingHorizon(router="magic")
     with pytest.raises(ConfigError, match="lookahead"):
@@ -38,8 +38,8 @@ def test_unknown_routers_and_rules_are_refused():
 
 
 @pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
-def test_who_asks_twice_hears_the_same(name):
-    """The plan advances when a row is played, not when the policy is called; rows may be played one by one."""
+def test_repeated_calls_return_the_same_actions(name):
+    """The plan advances when a row is stepped, not when the policy is called; rows may be stepped one by one."""
     world = milkrun.make(f"milkrun/{name}-v0", num_envs=6, num_loc=8, seed=3, autoreset="disabled")
     for some in (False, True):
         world.reset(seed=3)
@@ -55,7 +55,7 @@ def test_who_asks_twice_hears_the_same(name):
 
 
 class Twice:
-    """The same policy, asked twice at each step."""
+    """The same policy, called twice at each step."""
 
     def __init__(self):
         self.policy = RollingHorizon(router="insertion")

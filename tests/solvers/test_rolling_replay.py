@@ -1,4 +1,4 @@
-"""What the rolling horizon drives is what its router planned; where that fails, the checkers still call it valid."""
+"""The rolling horizon drives its router's plan; after failures the plan is still valid by the checkers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ended(world_id, policy, rows=24, seed=5, **config):
 
 
 @pytest.mark.parametrize("router", ["ls", "insertion"])
-def test_without_surprises_the_plan_is_driven_as_it_is(router):
+def test_without_surprises_the_plan_is_driven_unchanged(router):
     """SCWCVRP with sigma = 0 is the CWCVRP: the return is minus the cost of the router's plan there."""
     world = ended(SC, RollingHorizon(router), sigma=0.0)
     names = ("locs", "n_nodes", "max_waste", "capacity", "must_go")
@@ -33,8 +33,8 @@ def test_without_surprises_the_plan_is_driven_as_it_is(router):
     assert world.failures.sum() == 0
 
 
-def test_a_day_without_a_night_is_the_same():
-    """SDWCVRP of one day in which nothing is added: again the CWCVRP."""
+def test_a_single_day_without_fill_is_the_same():
+    """SDWCVRP of one day without fill is also the CWCVRP."""
     world = milkrun.make(SD, num_envs=8, num_loc=10, horizon=1, autoreset="disabled", illegal="raise")
     world.reset(seed=3)
     still = {name: getattr(world, name).copy() for name in ("locs", "initial_waste", "capacity", "max_waste")}
@@ -48,8 +48,8 @@ def test_a_day_without_a_night_is_the_same():
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("recourse", ["return", "round_trip"])
 def test_failures_do_not_stop_it(recourse, trips):
-    """Length is cheap, so trucks are planned full, and bins hold half as much again as expected: services fail in ten
-    of 60 rows and more, every action is allowed all the same, and the checker agrees."""
+    """Length is cheap, so trucks are planned full, and bins hold half as much again as expected. Services fail in ten
+    of 60 rows and more; still every action is allowed, and the checker agrees."""
     config = {"mu": 1.5, "length_weight": 0.1, "fill_distribution": "gamma3", "recourse": recourse, "trips": trips}
     world = ended(SC, RollingHorizon("insertion"), rows=60, **config)
     assert (world.failures > 0).sum() >= 10
@@ -61,7 +61,7 @@ def test_failures_do_not_stop_it(recourse, trips):
 
 @pytest.mark.parametrize("must_go", ["none", "random", "lookahead"])
 def test_every_rule_of_mandatory_bins_is_kept(must_go):
-    """Three days with bounded trips: no action closed by a mandatory bin is given, and the checker agrees."""
+    """Three days with limited trips: no action is masked by a mandatory bin, and the checker agrees."""
     world = ended(SD, RollingHorizon("insertion"), horizon=3, must_go=must_go, max_length=1.6, sensor_sigma=0.3)
     fields = ("locs", "initial_waste", "daily_fill", "sensor_noise", "capacity", "max_waste", "max_length")
     valid, reasons = SDWCVRP.check({name: getattr(world, name) for name in fields}, world.solution())
@@ -70,7 +70,7 @@ def test_every_rule_of_mandatory_bins_is_kept(must_go):
 
 @pytest.mark.parametrize("world_id", [SC, SD])
 def test_all_autoreset_modes_give_the_same_returns(world_id):
-    """A morning is recognised after the evening before, whether rows wait, restart or stop at their end."""
+    """The policy recognises a new morning, whether rows wait, restart or stop at their end."""
     config = {"num_loc": 8, "illegal": "raise", **({"horizon": 2} if world_id == SD else {})}
     results = [
         evaluate(milkrun.make(world_id, num_envs=5, autoreset=mode, **config), RollingHorizon("insertion"), 12, seed=8)
@@ -80,8 +80,8 @@ def test_all_autoreset_modes_give_the_same_returns(world_id):
         np.testing.assert_array_equal(other.returns, results[0].returns)
 
 
-def test_new_instances_are_planned_anew():
-    """Two instances one after the other in the same world with the same policy; each plan is its own."""
+def test_new_instances_get_new_plans():
+    """Two instances sequentially in the same world with the same policy; each has its own plan."""
     policy = RollingHorizon()
     world = milkrun.make(SC, num_envs=1, num_loc=2, autoreset="disabled", illegal="raise", length_weight=1.0)
     for full in (1, 2):
@@ -93,16 +93,16 @@ def test_new_instances_are_planned_anew():
         assert np.trim_zeros(world.solution()[0]).tolist() == [full]
 
 
-def test_looking_a_night_ahead_pays():
-    """A week of 20 bins, 64 instances: better than greedy on the same by more than 4 standard errors."""
+def test_lookahead_of_a_night_is_better():
+    """A week of 20 bins, 64 instances: better than greedy on the same instances by more than 4 standard errors."""
     world = milkrun.make(SD, num_envs=64, num_loc=20, illegal="raise")
     gap = evaluate(world, RollingHorizon(), 64, seed=3).returns - evaluate(world, greedy, 64, seed=3).returns
     assert gap.mean() > 4 * gap.std(ddof=1) / 8
 
 
 @pytest.mark.parametrize("world_id", [SC, SD])
-def test_it_is_offered_by_name(world_id):
-    """Beside greedy and nearest, with the seed asked for."""
+def test_it_is_available_by_name(world_id):
+    """Next to greedy and nearest, with the given seed."""
     offered = policies_for(world_id)
     assert list(offered) == ["random", "greedy", "nearest", "rolling"]
     assert offered["rolling"](7).seed == 7

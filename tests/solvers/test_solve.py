@@ -1,4 +1,4 @@
-"""`solve`, the door to every solver: what it takes, hands back and refuses, and that the checker has the last word."""
+"""`solve`, the entry point to every solver: inputs, results, refusals, and the final check by the checker."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.solvers.plays import METHODS, drawn, play
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_a_generator_gives_is_solved(name):
-    """As it comes, with every name that the generator hands out."""
+def test_instances_of_a_generator_are_solved(name):
+    """Unchanged, with every name that the generator uses."""
     instances = get_generator(name.lower(), num_loc=10).generate(4, seed=1)
     assert np.isfinite(solve(name, instances, "nearest").cost).all()
 
 
 def test_the_answer_of_a_world_reset_with_the_seed():
-    """Fields of a world are instances too, and its rows those of the generator."""
+    """Fields of a world are also instances, and its rows are those of the generator."""
     world = milkrun.make("milkrun/CVRP-v0", num_envs=6, num_loc=10, seed=4)
     world.reset()
     fields = {name: getattr(world, name) for name in ("locs", "demand_units", "capacity", "max_length", "n_nodes")}
@@ -47,14 +47,14 @@ def test_the_answer_of_a_world_reset_with_the_seed():
 
 @pytest.mark.parametrize("name", ["tsp", "TSP", "TSPKopt", "milkrun/TSP-v0", "milkrun/TSPKopt-v0"])
 def test_names_of_a_world(name):
-    """The short name in any letter case, or the id; tours that are improved are tours, from another start."""
+    """The short name in any letter case, or the id; TSPKopt gets tours from another start."""
     instances = drawn("TSP", 8, 3)
     cost, truth = solve(name, instances, "exact").cost, solve("TSP", instances, "exact").cost
     np.testing.assert_allclose(cost, truth, rtol=1e-14)
 
 
 def test_tours_are_the_actions_from_node_0():
-    """The other nodes in order, then 0, which closes the tour; the world takes them and ends with the last."""
+    """The other nodes in order, then 0, which closes the tour; the world plays them and ends with the last one."""
     instances = drawn("TSP", 9, 5)
     found = solve("TSP", instances)
     assert found.actions.shape == (5, 9)
@@ -64,7 +64,7 @@ def test_tours_are_the_actions_from_node_0():
 
 
 def test_one_instance_for_several_rows():
-    """`instance_row` says which instance a row asks for."""
+    """`instance_row` selects the instance of each row."""
     instances = drawn("CVRP", 10, 2)
     single = solve("CVRP", instances, "savings").cost
     shared = solve("CVRP", {**instances, "instance_row": np.array([1, 0, 1])}, "savings").cost
@@ -82,21 +82,21 @@ def test_one_instance_for_several_rows():
     ],
 )
 @pytest.mark.parametrize("name", ["TSP", "CVRP"])
-def test_an_instance_that_is_not_there_is_not_asked_for(name, rows, message):
-    """Neither beyond the last, nor from behind, nor between two."""
+def test_an_invalid_instance_row_is_refused(name, rows, message):
+    """Beyond the last one, negative, or not an integer."""
     with pytest.raises((BadInstance, ShapeError), match=re.escape(message)):
         solve(name, {**drawn(name, 4, 2), "instance_row": rows}, "nearest")
 
 
 @pytest.mark.parametrize("method", ["nearest", "exact", "pyvrp"])
-def test_nothing_to_solve_is_said(method):
-    """A batch of no instances."""
+def test_an_empty_batch_is_refused(method):
+    """A batch without instances."""
     with pytest.raises(ShapeError, match="there is no instance to solve"):
         solve("VRPP", {name: value[:0] for name, value in drawn("VRPP", 4, 2).items()}, method)
 
 
 def test_weights_of_the_config_are_those_of_the_cost():
-    """On the way out and back, 2 * 3: prize 10 for 2 each, length for 0.5 each, so 20 - 3."""
+    """Out and back, 2 * 3: prize 10 at 2 each, length at 0.5 each, so 20 - 3."""
     instances = {"locs": np.array([[[0, 0], [3, 0]]], np.float32), "prize": np.array([[0, 10]], np.float32)}
     assert solve("VRPP", instances, prize_weight=2.0, length_weight=0.5).cost.tolist() == [-17.0]
     dear = solve("VRPP", instances, length_weight=2.0)
@@ -105,14 +105,14 @@ def test_weights_of_the_config_are_those_of_the_cost():
 
 
 def test_metric_of_the_config():
-    """Round the block: |3| + |4| each way instead of 5."""
+    """Manhattan distance: |3| + |4| each way instead of 5."""
     instances = {"locs": np.array([[[0, 0], [3, 4]]], np.float32)}
     assert solve("TSP", instances, "nearest").cost.tolist() == [10.0]
     assert solve("TSP", instances, "nearest", metric="manhattan").cost.tolist() == [14.0]
 
 
-def test_no_plan_leaves_without_the_checkers_word(monkeypatch):
-    """A solver that forgets a customer is found out, with the row and the rule."""
+def test_every_plan_is_checked(monkeypatch):
+    """A solver that forgets a customer is detected, with the row and the rule."""
     honest = heuristics.run_heuristic
 
     def forgetful(*args, **options):
@@ -125,8 +125,8 @@ def test_no_plan_leaves_without_the_checkers_word(monkeypatch):
         solve("CVRP", drawn("CVRP", 6, 3), "nearest")
 
 
-def test_unknown_methods_are_told_those_of_the_world():
-    """All of them, by name; one of another world is no exception."""
+def test_the_error_on_unknown_methods_lists_those_of_the_world():
+    """All of them, by name; also for a method of another world."""
     instances = drawn("VRPP", 5, 1)
     for method in ("magic", "savings"):
         with pytest.raises(ConfigError, match="nearest, insertion, 2opt, oropt, ls, exact, pyvrp") as error:
@@ -135,14 +135,14 @@ def test_unknown_methods_are_told_those_of_the_world():
 
 
 @pytest.mark.parametrize("name", ["SCWCVRP", "SDWCVRP"])
-def test_worlds_that_unfold_are_sent_to_the_rolling_policy(name):
-    """No plan made beforehand fits what is only known later."""
+def test_worlds_with_hidden_information_refer_to_the_rolling_policy(name):
+    """A plan made in advance cannot use information that is only revealed later."""
     with pytest.raises(ConfigError, match="rolling"):
         solve(name, get_generator(name.lower(), num_loc=5).generate(1, seed=1))
 
 
-def test_windows_are_left_to_pyvrp():
-    """The heuristics do not support them and name methods that do."""
+def test_heuristics_refuse_windows():
+    """The message names methods that support them."""
     instances = get_generator("cvrpp", num_loc=5, time_windows=True).generate(1, seed=1)
     instances.pop("demand", None)
     with pytest.raises(ConfigError, match="pyvrp"):
@@ -163,27 +163,27 @@ def test_windows_are_left_to_pyvrp():
         ({"bogus": 1}, "bogus"),
     ],
 )
-def test_options_that_cannot_be(options, message):
-    """Each named in its error."""
+def test_invalid_options_are_refused(options, message):
+    """Each error names the option."""
     with pytest.raises(ConfigError, match=message):
         solve("TSP", drawn("TSP", 5, 1), **options)
 
 
 def test_savings_join_several_trips():
-    """A single trip has no trips to merge."""
+    """A single trip has nothing to merge."""
     with pytest.raises(ConfigError, match="single"):
         solve("CWCVRP", drawn("CWCVRP", 5, 1), "savings", trips="single")
 
 
 def test_instances_must_be_instances():
-    """Neither a list nor a mapping without places."""
+    """A list, and a mapping without places, are refused."""
     for given in ([1, 2], {"prize": np.ones((1, 4), np.float32)}):
         with pytest.raises(ShapeError):
             solve("VRPP", given)
 
 
 def test_progress_counts_instances_and_changes_nothing(capsys):
-    """A bar that ends at the number of instances, which are solved in pieces for its sake."""
+    """A bar that ends at the number of instances, which are solved in chunks."""
     pytest.importorskip("rich", reason="needs the extra 'cli'")
     instances = drawn("TSP", 6, 70)
     solution = solve("TSP", instances, "ls", progress=True)
@@ -192,8 +192,8 @@ def test_progress_counts_instances_and_changes_nothing(capsys):
 
 
 @pytest.mark.parametrize(("name", "options"), [("TSP", {}), ("CVRPP", {"length_weight": 9.0, "trips": "multi"})])
-def test_exact_answers_come_from_as_many_processes_as_asked_for(name, options, monkeypatch):
-    """The same as from this one, which solves nothing itself."""
+def test_exact_answers_come_from_the_given_number_of_processes(name, options, monkeypatch):
+    """The same as in this process, which then solves nothing itself."""
     instances = drawn(name, 5, 5)
     alone = solve(name, instances, "exact", **options)
 
@@ -207,16 +207,16 @@ def test_exact_answers_come_from_as_many_processes_as_asked_for(name, options, m
     assert shared.optimal.all() and alone.optimal.all()
 
 
-def test_faults_of_a_worker_are_told_here():
-    """What it raises, and that it died."""
+def test_failures_of_a_worker_are_raised_here():
+    """Its exception, and its death."""
     with pytest.raises(ShapeError, match="at most 9"):
         solve("VRPP", drawn("VRPP", 10, 2), "exact", workers=2)
     with pytest.raises(WorkerError, match=r"instance [01] by exact"):
-        workers.solve_each("exact", lambda b: (Stranger(), 0), 2, 2, None)
+        workers.solve_each("exact", lambda b: (Deadly(), 0), 2, 2, None)
 
 
-class Stranger:
-    """Nothing that a worker knows: reading it ends the worker."""
+class Deadly:
+    """Ends the worker that unpickles it."""
 
     def __reduce__(self):
         return os._exit, (3,)
@@ -233,7 +233,7 @@ class Stranger:
     ],
 )
 def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
-    """Published optima of TSPLIB and CVRPLIB, which no heuristic passes; whole numbers stay whole."""
+    """Published optima of TSPLIB and CVRPLIB, which no heuristic beats; integers stay integers."""
     found = solve(world, read(published_file(f"routing/{file}")), method)
     assert optimum <= found.cost[0] <= 1.1 * optimum
     assert found.cost[0] == round(found.cost[0])
@@ -251,7 +251,7 @@ def test_files_within_a_tenth_of_the_optimum(world, file, method, optimum):
     ],
 )
 def test_options_that_contradict_the_instances_are_refused(name, drawn, options, message):
-    """They were passed over: the answer was one to another question."""
+    """Ignoring them would solve another problem."""
     instances = get_generator(name.lower(), num_loc=10, **drawn).generate(2, seed=0)
     assert np.isfinite(solve(name, instances, "nearest", **drawn).cost).all()
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -259,20 +259,20 @@ def test_options_that_contradict_the_instances_are_refused(name, drawn, options,
 
 
 @pytest.mark.parametrize("name", ["CVRP", "cvrp", "CVRP-v0", "milkrun/CVRP-v0"])
-def test_a_generator_has_the_names_that_solve_takes(name):
+def test_a_generator_has_the_names_of_solve(name):
     """The name of the world in any letter case, or its id; all are the generator of one problem."""
     drawn = get_generator(name, num_loc=4).generate(2, seed=1)
     assert (drawn["locs"] == get_generator("cvrp", num_loc=4).generate(2, seed=1)["locs"]).all()
     assert solve(name, drawn, "nearest").cost.shape == (2,)
 
 
-def test_a_generator_of_no_world_is_refused_with_the_nearest():
-    """As before: by its short name."""
+def test_an_unknown_generator_is_refused_with_the_nearest_name():
+    """With its short name."""
     with pytest.raises(ConfigError, match="no generator 'CVPR'; did you mean 'cvrp'"):
         get_generator("CVPR")
 
 
-# -- solvers of one's own ---------------------------------------------------------------------------------------
+# -- custom solvers ---------------------------------------------------------------------------------------------
 
 
 class OwnCVRP(CVRP):
@@ -280,13 +280,13 @@ class OwnCVRP(CVRP):
 
 
 class UncheckedCVRP(OwnCVRP):
-    """The same without a checker: the world itself has to judge."""
+    """The same without a checker: the world itself validates plans."""
 
     task = ""
 
 
 def answered(monkeypatch, cls, change):
-    """What `solve` makes of a solver that gives the library's answer, changed."""
+    """The result of `solve` with a solver that returns the library's answer, changed."""
 
     def mine(job):
         found = solve("CVRP", job.instances, "savings")
@@ -304,7 +304,7 @@ def with_twice(actions, cost, optimal):
 
 
 BAD_ANSWERS = {
-    "nobody": (lambda a, c, o: (0 * a, 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan leave"),
+    "empty": (lambda a, c, o: (0 * a, 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan leave"),
     "no plan": (lambda a, c, o: (a[:, :0], 0 * c, ~o), "row 0: customer 1 is never visited", "instance 0: the plan "),
     "understated": (
         lambda a, c, o: (a, c - [0, 5, 0], o),
@@ -324,7 +324,7 @@ BAD_ANSWERS = {
 
 @pytest.mark.parametrize("case", BAD_ANSWERS)
 @pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
-def test_a_solver_of_ones_own_is_not_believed(monkeypatch, cls, case):
+def test_answers_of_a_custom_solver_are_checked(monkeypatch, cls, case):
     """Incomplete or forbidden plans and wrong costs are refused with world, method and instance."""
     change, *messages = BAD_ANSWERS[case]
     with pytest.raises(BadSolution, match=rf"^{cls.__name__} by 'mine'.*{messages[cls is UncheckedCVRP]}"):
@@ -332,8 +332,8 @@ def test_a_solver_of_ones_own_is_not_believed(monkeypatch, cls, case):
 
 
 @pytest.mark.parametrize("cls", [OwnCVRP, UncheckedCVRP], ids=["by the checker", "by the world"])
-def test_a_sound_solver_of_ones_own_answers(monkeypatch, cls):
-    """As the library's own: the cost is the checker's, also where the solver adds up in single precision."""
+def test_a_sound_custom_solver_is_accepted(monkeypatch, cls):
+    """Like the library's: the cost is the checker's, also if the solver sums in single precision."""
     truth = solve("CVRP", drawn("CVRP", 6, 3), "savings")
     found = answered(monkeypatch, cls, lambda a, c, o: (a, c.astype(np.float32), o))
     np.testing.assert_array_equal(found.actions, truth.actions)
@@ -341,9 +341,9 @@ def test_a_sound_solver_of_ones_own_answers(monkeypatch, cls):
 
 
 @pytest.mark.parametrize(("base", "method"), [(DARP, "insertion"), (TSPD, "partition"), (TSPKopt, "nearest")])
-def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method):
-    """Rides and trucks with a drone come as objects, and the plans of TSPKopt are tours: our own answer is taken from
-    somebody else too, and with a cost understated by 5 it is not."""
+def test_custom_solvers_of_every_world_are_checked(monkeypatch, base, method):
+    """Instances of DARP and TSPD are objects, and plans of TSPKopt are tours. Our answer is accepted from a custom
+    solver, and refused with a cost understated by 5."""
     locs = np.random.default_rng(1).random((2, 6, 2)).astype(np.float32)
     instances = {DARP: three_requests(2), TSPD: TSPDInstance.of_places("six", locs[0]), TSPKopt: {"locs": locs}}[base]
     less = 0
@@ -351,7 +351,7 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
         "Own",
         (base,),
         {
-            "__doc__": "Solved by somebody else.",
+            "__doc__": "Solved by a custom solver.",
             "__module__": __name__,
             "solvers": {"mine": lambda job: (lambda a, c, o: (a, c - less, o))(*solve(base.id, instances, method))},
         },
@@ -364,13 +364,13 @@ def test_a_solver_of_ones_own_for_any_world_is_judged(monkeypatch, base, method)
         solve("Own", instances, "mine")
 
 
-def test_tours_without_a_task_cannot_be_judged(monkeypatch):
-    """An action of TSPKopt changes a tour, so the plan of a solver is nothing to play; only a task can price it."""
+def test_tours_without_a_task_cannot_be_checked(monkeypatch):
+    """An action of TSPKopt changes a tour, so the plan of a solver cannot be played; only a task has its cost."""
     own = type(
         "Own",
         (TSPKopt,),
         {
-            "__doc__": "Priced by nobody.",
+            "__doc__": "Without a cost function.",
             "__module__": __name__,
             "task": "",
             "solvers": {"mine": lambda job: (np.array([[1, 2, 3, 0]]), np.zeros(1), np.zeros(1, bool))},
@@ -382,17 +382,17 @@ def test_tours_without_a_task_cannot_be_judged(monkeypatch):
         solve("Own", {"locs": np.eye(4, 2, dtype=np.float32)[None]}, "mine")
 
 
-def test_our_own_solvers_are_judged_once(monkeypatch):
-    """They ask the checker themselves: a second time would slow down big batches."""
-    asked = []
+def test_our_own_solvers_are_checked_once(monkeypatch):
+    """They call the checker themselves: a second call would slow down large batches."""
+    calls = []
     price = tasks.CVRP.get_costs
-    monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *args, **options: asked.append(1) or price(*args, **options))
+    monkeypatch.setattr(tasks.CVRP, "get_costs", lambda *args, **options: calls.append(1) or price(*args, **options))
     solve("CVRP", drawn("CVRP", 6, 3), "savings")
-    assert asked == [1]
+    assert calls == [1]
 
 
-def test_what_a_package_prints_does_not_mix_with_answers():
-    """A library in C writes to the descriptor, past Python."""
+def test_output_of_a_package_does_not_mix_with_answers():
+    """A C library writes to the file descriptor, without Python."""
     code = """
 import os
 from milkrun.solvers import workers

@@ -1,4 +1,4 @@
-"""Solvers of the TSP with drone: plans worked out by hand, and enumerations that share nothing with them."""
+"""Solvers of the TSP with drone: plans by hand, and independent enumerations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def places(n, seed, **limits):
 
 
 def crooked(n, seed, restricted=False):
-    """Costs drawn one by one: they differ by direction, and a detour may be shorter than the way."""
+    """Independent random costs: they are asymmetric, and a detour may be a shortcut."""
     draw = np.random.default_rng(seed)
     off = 1 - np.eye(n)
     truck, drone = draw.integers(1, 30, (n, n)) * off, draw.integers(1, 20, (n, n)) * off
@@ -32,7 +32,7 @@ def crooked(n, seed, restricted=False):
 
 
 def best_by_play(instance):
-    """The least makespan over all sequences of DRIVE, LAUNCH and JOIN, played out one action at a time."""
+    """The least makespan over all sequences of DRIVE, LAUNCH and JOIN, played action by action."""
     n = instance.num_nodes
     everyone, best = frozenset(range(n)), [np.inf]
 
@@ -71,7 +71,7 @@ def best_by_play(instance):
 
 
 def best_split(instance, tour):
-    """The least makespan over all ways to cut a tour and to choose a drone node, or none, in each piece."""
+    """The least makespan over all splits of a tour, with a drone node or none in each piece."""
     stops, n = [*tour, 0], len(tour)
     best = np.inf
     for cuts in product((False, True), repeat=n - 1):
@@ -92,7 +92,7 @@ def best_split(instance, tour):
 # --- exact
 
 
-def test_each_goes_one_way():
+def test_truck_and_drone_go_in_opposite_directions():
     """Nodes 2 to the right and 4 to the left: the truck drives 4, the drone flies 8 at half the price."""
     line = TSPDInstance.of_places("line", [[0, 0], [2, 0], [-4, 0]])
     assert exact(line) == ((Operation(0, 0, 2, (1,)),), 4.0)
@@ -105,7 +105,7 @@ def test_without_range_the_truck_does_all():
 
 
 def test_the_truck_may_wait_where_it_is():
-    """The far node off the road, its flight dear on any other way: out, the drone there and back, home."""
+    """The far node is off the road and expensive to fly to from elsewhere: out, the drone there and back, home."""
     away = 50.0
     truck = np.array([[0, 1, away], [1, 0, away], [away, away, 0]])
     drone = np.array([[0, 1, 9], [1, 0, 3], [9, 2, 0]])
@@ -114,8 +114,8 @@ def test_the_truck_may_wait_where_it_is():
     assert exact(instance) == ((Operation(0, 1), Operation(1, 1, 2), Operation(1, 0)), 7.0)
 
 
-def test_meeting_at_a_node_covered_before():
-    """The drone's only cheap way goes 1 -> 2 -> 0 and 0 -> 3 -> 0: the depot is met twice."""
+def test_meeting_at_a_covered_node():
+    """The drone's only cheap path is 1 -> 2 -> 0 and 0 -> 3 -> 0: it meets the truck twice at the depot."""
     truck = np.array([[0, 1, 9, 9], [1, 0, 9, 9], [9, 9, 0, 9], [9, 9, 9, 0.0]])
     drone = np.full((4, 4), 9.0)
     np.fill_diagonal(drone, 0)
@@ -130,7 +130,7 @@ def test_meeting_at_a_node_covered_before():
 @pytest.mark.parametrize("restricted", [False, True])
 @pytest.mark.parametrize(("n", "seeds"), [(2, 10), (3, 50), (4, 200), (5, 60)])
 def test_exact_equals_playing_every_sequence(n, seeds, restricted):
-    """Costs are whole numbers here, so they are equal and not nearly so; the plan is one that the checker passes."""
+    """Costs are integers, so they are exactly equal; the checker accepts the plan."""
     for seed in range(seeds):
         instance = crooked(n, seed, restricted)
         operations, cost = exact(instance)
@@ -139,14 +139,14 @@ def test_exact_equals_playing_every_sequence(n, seeds, restricted):
 
 
 def test_exact_equals_playing_every_sequence_in_the_plane():
-    """Euclidean costs, with and without a limit that binds."""
+    """Euclidean costs, with and without an active limit."""
     for seed, limit in product(range(4), (np.inf, 40.0)):
         instance = places(5, seed, max_fly=limit)
         assert exact(instance).cost == pytest.approx(best_by_play(instance), abs=1e-9)
 
 
-def test_a_detour_may_lead_back_to_where_the_drone_is_met():
-    """From the depot only node 1 is near, and node 2 only from 1; the drone can be met at 1 alone: 0, 1, 2, 1, 0."""
+def test_a_detour_may_return_to_the_meeting_node():
+    """From the depot only node 1 is near, and node 2 only from 1; the only meeting node is 1: 0, 1, 2, 1, 0."""
     truck = np.array([[0, 1, 9, 9], [1, 0, 1, 9], [9, 1, 0, 9], [9, 9, 9, 0.0]])
     drone = np.array([[0, 9, 9, 1], [9, 0, 9, 9], [9, 9, 0, 9], [9, 2, 9, 0.0]])
     no = np.zeros(4, np.bool_)
@@ -155,7 +155,7 @@ def test_a_detour_may_lead_back_to_where_the_drone_is_met():
 
 
 def test_too_many_nodes_are_refused():
-    """12 are not too many, 13 are unless asked for."""
+    """12 are allowed, 13 only by option."""
     assert exact(places(12, 0)).cost < truck_only(places(12, 0)).cost
     with pytest.raises(ConfigError, match="places 0: 13 nodes are too many to solve exactly: max_nodes=12"):
         exact(places(13, 0))
@@ -178,15 +178,15 @@ def test_a_small_tour_is_the_shortest_of_all():
 
 
 def test_places_on_a_ring_are_visited_around_it():
-    """A tour that crosses itself nowhere is the only one that 2-opt leaves alone: 20 sides of 2 sin(pi / 20)."""
+    """A tour without crossings is the only local optimum of 2-opt: 20 sides of 2 sin(pi / 20)."""
     turn = np.random.default_rng(3).permutation(20) * 2 * np.pi / 20
     ring = TSPDInstance.of_places("ring", np.stack([np.cos(turn), np.sin(turn)], axis=1))
     assert truck_only(ring).cost == pytest.approx(40 * np.sin(np.pi / 20), abs=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_pieces_of_a_large_tour_are_turned_while_that_is_shorter(seed):
-    """Costs differ by direction too: the tour is that of a steepest descent that prices every turned tour whole."""
+def test_a_large_tour_is_improved_by_reversals(seed):
+    """Also with asymmetric costs: the tour is that of a steepest descent that computes every reversed tour in full."""
     n = 20
     roads = np.rint(places(n, seed).c_truck) + np.random.default_rng(seed).integers(0, 15, (n, n)) * (1 - np.eye(n))
     instance = dataclasses.replace(places(n, seed), c_truck=roads)
@@ -208,7 +208,7 @@ def test_pieces_of_a_large_tour_are_turned_while_that_is_shorter(seed):
 
 
 def test_a_tour_starts_with_the_nearest_neighbours():
-    """One step around costs 1 and any other 5: nothing is left to improve."""
+    """One step around costs 1 and any other 5, so no move improves the tour."""
     n = 14
     around = np.where((np.arange(n)[None] - np.arange(n)[:, None]) % n == 1, 1.0, 5.0) * (1 - np.eye(n))
     instance = dataclasses.replace(crooked(n, 0), c_truck=around)
@@ -219,8 +219,8 @@ def test_a_tour_starts_with_the_nearest_neighbours():
 
 
 def test_a_tour_is_split_by_hand():
-    """Around a rectangle of 3 by 4 the truck drives the diagonal of 5 twice, and the drone takes a corner each time in
-    3.5; where it may not take the last corner, the truck drives 5 + 3 + 4."""
+    """Around a rectangle of 3 by 4 the truck drives the diagonal of 5 twice, and the drone serves a corner each time in
+    3.5. If it may not serve the last corner, the truck drives 5 + 3 + 4."""
     rectangle = TSPDInstance.of_places("rectangle", [[0, 0], [3, 0], [3, 4], [0, 4]])
     operations, cost = partition(rectangle, [0, 1, 2, 3])
     assert cost == 10
@@ -231,7 +231,7 @@ def test_a_tour_is_split_by_hand():
 
 @pytest.mark.parametrize("restricted", [False, True])
 def test_a_split_is_the_best_of_all(restricted):
-    """Every cut and every choice of drone nodes, priced by the checker."""
+    """Every split and every choice of drone nodes, by the checker's cost."""
     for seed in range(12):
         instance = crooked(6, seed, restricted)
         tour = [0, *(1 + np.random.default_rng(seed).permutation(5)).tolist()]
@@ -250,7 +250,7 @@ def test_optimum_split_and_tour_are_in_order():
 
 
 def test_a_large_tour_is_split():
-    """200 places; the checker prices the plan alike."""
+    """200 places; the checker finds the same cost."""
     instance = places(200, 1, max_fly=30.0, no_visit=[5, 7], forbid=[9])
     tour = truck_only(instance)
     operations, cost = partition(instance, [op.start for op in tour.operations])
@@ -259,14 +259,14 @@ def test_a_large_tour_is_split():
 
 
 @pytest.mark.parametrize("tour", [[1, 0, 2], [0, 1], [0, 1, 1], [0, 1, 2, 0], []])
-def test_what_is_no_tour_is_refused(tour):
-    """Each node once, the depot first."""
+def test_an_invalid_tour_is_refused(tour):
+    """A tour has each node once, the depot first."""
     with pytest.raises(BadSolution, match=r"each of 0\.\.2 once and 0 first"):
         partition(places(3, 0), tour)
 
 
-def test_exact_has_a_ceiling_and_wants_an_instance():
-    """Whatever max_nodes says: 25 nodes would take gigabytes; a dict is no instance."""
+def test_exact_has_a_maximum_size_and_requires_an_instance():
+    """For any max_nodes: 25 nodes would take gigabytes; a dict is no instance."""
     with pytest.raises(ConfigError, match="17 nodes are too many to solve exactly: max_nodes=30, at most 16"):
         exact(places(17, 0), max_nodes=30)
     for method in (exact, truck_only, lambda given: partition(given, [0, 1])):
@@ -274,8 +274,8 @@ def test_exact_has_a_ceiling_and_wants_an_instance():
             method({"locs": np.zeros((2, 2))})
 
 
-def test_solve_answers_in_actions_that_the_world_plays_at_the_cost_told():
-    """Of two instances of different size, in a world as large as the larger; no method beats the exact one."""
+def test_actions_of_solve_play_at_their_reported_cost():
+    """Two instances of different size, in a world of the larger size; no method beats the exact one."""
     rows = [places(6, 1), places(5, 2)]
     costs = {}
     for method in TSPD.solvers:
@@ -304,7 +304,7 @@ def test_solve_answers_in_actions_that_the_world_plays_at_the_cost_told():
         ),
     ],
 )
-def test_what_solve_refuses_of_tspd(call, sentence):
-    """In a sentence."""
+def test_invalid_calls_of_solve_are_refused(call, sentence):
+    """With a message."""
     with pytest.raises((ConfigError, ShapeError), match=sentence):
         call()

@@ -1,4 +1,4 @@
-"""A bridge that answers in a thread of the test's process."""
+"""A bridge that replies in a thread of the test's process."""
 
 import threading
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from milkrun.tracking.link.bridge import Bridge, FakeSimulator
 
 LIMIT = 60.0
-"""Seconds after which a test that hears nothing gives up; answers take milliseconds."""
+"""Timeout of a test in seconds; replies take milliseconds."""
 
 
 @contextmanager

@@ -1,11 +1,11 @@
-"""Small tracking worlds whose target stands where a test puts it."""
+"""Small tracking worlds with a standing target at a given place."""
 
 import numpy as np
 
 from milkrun.tracking.config import TrackingConfig
 
 SMALL = {"size": 16, "ground_cell": 10.0, "max_boxes": 200}
-"""Options that no test here depends on, so that rows are small."""
+"""Options that make rows small; no test depends on them."""
 FORWARD, BACKWARD, LEFT, RIGHT, TURN_LEFT, TURN_RIGHT, STOP = range(7)
 
 
@@ -20,7 +20,7 @@ def make(num_envs=1, preset=None, *, seed=0, debug=False, autoreset="disabled", 
 
 
 def stand(world, target=(0.0, 0.0, 0.0)):
-    """No car moves any more; the target stands at x, y, heading."""
+    """Stops all cars; the target stands at x, y, heading."""
     world.n_veh[:] = 0
     world.veh_on[:] = False
     world.veh_on[:, 0] = True
@@ -30,14 +30,14 @@ def stand(world, target=(0.0, 0.0, 0.0)):
 
 
 def hover(world, pos, yaw=0.0, pitch=1.0):
-    """The drone hovers here."""
+    """Lets the drone hover at this place."""
     world.pos[:] = world.cmd_pos[:] = pos
     world.yaw[:] = yaw
     world.pitch[:] = pitch
 
 
 def over(world, pitch=1.0, height=20.0):
-    """A target that stands at the origin, and a drone that has it in the very middle of its picture."""
+    """A standing target at the origin, in the middle of the drone's picture."""
     stand(world)
     hover(world, (-height / np.tan(pitch), 0.0, height), 0.0, pitch)
 

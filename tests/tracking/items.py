@@ -1,4 +1,4 @@
-"""Environments for the tests of `Envs`: scripted ones of each kind, and links that write down who was told when."""
+"""Environments for the tests of `Envs`: scripted ones of each kind, and links that log their calls."""
 
 import threading
 
@@ -10,7 +10,7 @@ CUT = {"TimeLimit.truncated": True}
 
 
 class Link:
-    """A script at the other end of a link. `log`, shared by all links of a test, has every call in order."""
+    """A script behind a link. `log`, shared by all links of a test, has every call in order."""
 
     def __init__(self, name, log, fails=None):
         self.name, self.log, self.fails = name, log, fails
@@ -20,7 +20,7 @@ class Link:
         self.log.append(("send", self.name, action, *seed.values()))
         if self.fails == "send" and action is not None:
             raise OSError("the cable is cut")
-        assert self.owed is None, "told twice before it was heard"
+        assert self.owed is None, "two sends without a receive"
         self.owed = self.script.reset(**seed) if action is None else self.script.step(action)
 
     def receive(self):
@@ -46,7 +46,7 @@ class Supplements(Script):
 
 
 class Breaks(Script):
-    """Raises when it is told 2."""
+    """Raises at action 2."""
 
     def step(self, action):
         if action == 2:
@@ -55,7 +55,7 @@ class Breaks(Script):
 
 
 class Meets(Script):
-    """Steps only when all parties of the barrier do so at the same time; notes its thread."""
+    """Steps only together with all parties of the barrier; records its thread."""
 
     def __init__(self, barrier):
         super().__init__()
@@ -68,14 +68,14 @@ class Meets(Script):
 
 
 class Pair(Script):
-    """Shows a dict that holds a tuple."""
+    """Returns a dict with a tuple as state."""
 
     def _look(self):
         return {"at": (np.int64(self.t), [float(self.episode), 0.5]), "word": "on" if self.t else "off"}
 
 
 class Costs(Script):
-    """The script with its rewards negative, or none."""
+    """The script with scaled rewards."""
 
     def __init__(self, factor):
         super().__init__()
@@ -87,7 +87,7 @@ class Costs(Script):
 
 
 def scripts(kind, log=None):
-    """Two environments of a kind that pay 1, 2, 5 and end."""
+    """Two environments of a kind with rewards 1, 2, 5 and an end."""
     if kind == "links":
         return [Link(i, [] if log is None else log) for i in range(2)]
     return {

@@ -1,5 +1,5 @@
-"""Simulators and clients for the tests of the link: a server in a thread, a plain socket that speaks frames, a
-scripted simulator, and the moments of a row in this process."""
+"""Simulators and clients for the tests of the link: a server in a thread, a plain socket for frames, a scripted
+simulator, and the moments of an in-process row."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from milkrun.tracking.world import Tracking
 
 SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "max_vehicles": 4, "max_sim_steps": 40}
 WAITING = {"delay": 300.0}
-"""Of clients: the first group of a kind of world may wait for the compiler."""
+"""Options of clients: the first group of a kind of world may wait for the compiler."""
 QUICK = Limits(greeting=30.0, frame=30.0, wait=0.05, leaving=5.0, idle=0.0)
-"""Signs of life often; other limits far off."""
+"""Frequent signs of life; other limits are large."""
 PLENTY = 60.0
-"""Seconds that nothing here takes."""
+"""A timeout in seconds that no test reaches."""
 
 
 class Hosted:
@@ -52,7 +52,7 @@ class Hosted:
         self.wait()
 
     def wait(self) -> None:
-        """Until the server has ended by itself."""
+        """Waits until the server has ended by itself."""
         self._thread.join(PLENTY)
         assert not self._thread.is_alive()
         self.server.join()
@@ -112,7 +112,7 @@ class Raw:
         return {**found, "payload": self._exactly(payload)}
 
     def expect(self, kind: str) -> dict[str, Any]:
-        """The next header that is no `wait`, which must be of this type."""
+        """The next header, apart from `wait`; it must have this type."""
         while (found := self.read()) is not None and found["type"] == "wait" and kind != "wait":
             pass
         assert found is not None and found["type"] == kind, found
@@ -125,7 +125,7 @@ class Raw:
         return code
 
     def hello(self, n: int = 1, idx: int = 0, **changes: Any) -> dict[str, Any]:
-        """Greets; the challenge."""
+        """Sends the greeting; returns the challenge."""
         challenge = self.expect("challenge")
         self.send(**{**hello(n, idx), **changes})
         return challenge
@@ -165,7 +165,7 @@ def step(turn: int, action: Any = 6) -> dict[str, Any]:
 
 
 class Scripted:
-    """A simulator that takes one connection after another, each played by `play(raw)` in its thread."""
+    """A simulator that serves its connections sequentially, each by `play(raw)`, in a thread."""
 
     def __init__(self, *plays: Any, port: int = 0) -> None:
         self._listener = socket.create_server(("127.0.0.1", port))
@@ -203,14 +203,14 @@ class Scripted:
 
 
 def greet(raw: Raw, image: tuple[int, ...] = (3, 16, 16), caps: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The simulator's part of a greeting; the hello."""
+    """The simulator's part of a greeting; returns the hello."""
     raw.send(type="challenge", proto=1, nonce=bytes(16), auth=False)
     said = raw.expect("hello")
     raw.send(type="welcome", proto=1, n=said["n"], image=list(image), sim_hz=500, caps=list(caps))
     return said
 
 
-def tell(
+def send_obs(
     raw: Raw,
     turn: int,
     sim_step: int,
@@ -220,7 +220,7 @@ def tell(
     base: np.ndarray | None = None,
     **changes: Any,
 ) -> None:
-    """An `obs` of a scripted simulator."""
+    """Sends an `obs` of a scripted simulator."""
     image = np.zeros((3, 16, 16), np.uint8) if image is None else image
     base = np.zeros(22) if base is None else base
     header = {
@@ -240,13 +240,13 @@ def tell(
 
 
 def world_of(config: TrackingConfig, rows: int, seed: int = 7) -> Any:
-    """The world whose rows a link must equal; itself it plays here."""
+    """The in-process world whose rows a link must equal."""
     config = config.replace(link=None, auto_start=False)
     return Tracking.variant(config)(rows, config, seed=seed, autoreset="disabled")
 
 
 def moment_of(world: Any, b: int, fresh: bool) -> Moment:
-    """What row b of a world in this process is now; `observe` comes before it."""
+    """The current moment of row b of an in-process world, after `observe`."""
     c = world.config
     return Moment(
         image=(world.frames if c.frame_stack else world.image)[b].copy(),
@@ -281,10 +281,10 @@ def differing(one: Moment, other: Moment) -> list[str]:
 
 
 def until(holds: Any) -> None:
-    """Waits for what another thread or process does."""
+    """Waits for a condition set by another thread or process."""
     end = time.monotonic() + PLENTY
     while not holds():
-        assert time.monotonic() < end, "it did not come"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.002)
 
 
@@ -297,7 +297,7 @@ def gone(pid: int) -> bool:
 
 
 def simulators_of(parent: int) -> list[int]:
-    """The ids of the simulators that a process has started and that live."""
+    """The ids of the live simulators started by a process."""
     found, said = [], f"\0--parent-pid\0{parent}\0".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and not gone(int(entry.name)):

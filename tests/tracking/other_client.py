@@ -1,7 +1,7 @@
 """A client of the link, written from docs/link.md alone without knowledge of the code: sockets, msgpack, numpy.
 
-It shares nothing with Milkrun's own client and is strict on purpose: whatever the page lets a client check is checked,
-so that a simulator with which it can play keeps to the page.
+It shares no code with Milkrun's client and is strict on purpose: it checks every rule of the page that a client can
+check.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import msgpack
 import numpy as np
 
 MAX_HEADER, MAX_PAYLOAD, MAX_TEXT, MAX_DEPTH, MAX_AXES, MAX_MISSING = 65_536, 33_554_432, 4_096, 8, 8, 1_000
-SILENCE = 5.0  # seconds without a byte, while waiting, that mean death
+SILENCE = 5.0  # seconds without a byte, while waiting, after which the simulator is dead
 DTYPES = {"u1": "|u1", "i4": "<i4", "i8": "<i8", "f4": "<f4", "f8": "<f8"}
-NAN, CUTS = 8, (10, 11)  # reasons: one that only a client gives (12 is the other), and those that truncate
+NAN, CUTS = 8, (10, 11)  # reasons: one that only a client sets (12 is the other), and those that truncate
 KEYS: dict[str, dict[str, Any]] = {  # what a simulator may send, and the keys that it must have
     "challenge": {"proto": int, "nonce": bytes, "auth": bool},
     "welcome": {"proto": int, "n": int, "image": list, "sim_hz": int, "caps": list},
@@ -46,7 +46,7 @@ KEYS: dict[str, dict[str, Any]] = {  # what a simulator may send, and the keys t
 
 
 class SimulatorError(Exception):
-    """The simulator sent `error`: its code, for a program, and its text, for a person."""
+    """The simulator sent `error`: its code, for programs, and its text, for users."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(f"{code}: {text}")
@@ -54,7 +54,7 @@ class SimulatorError(Exception):
 
 
 class ProtocolBroken(Exception):
-    """The simulator did what the page does not allow; the connection is given up."""
+    """The simulator violated the protocol; the connection is closed."""
 
 
 class LinkLost(Exception):
@@ -62,7 +62,7 @@ class LinkLost(Exception):
 
 
 class OutOfTime(Exception):
-    """The simulator lives (it says `wait`) but the answer did not come in time; `answer` may be called again."""
+    """The simulator lives (it sends `wait`) but the answer is late; `answer` may be called again."""
 
 
 def need(condition: bool, text: str) -> None:
@@ -72,7 +72,7 @@ def need(condition: bool, text: str) -> None:
 
 
 def is_a(value: Any, types: Any) -> bool:
-    """Tell the type as msgpack does: a boolean is no integer, which Python would have it be."""
+    """Check the type as in msgpack: a boolean is no integer, unlike in Python."""
     return isinstance(value, types) and (types is bool or not isinstance(value, bool))
 
 
@@ -122,10 +122,10 @@ def split_arrays(specs: list[Any], payload: bytes) -> dict[str, np.ndarray]:
 
 
 class OtherClient:
-    """One environment on a simulator: ask by `ask_reset` or `ask_step`, then take the `answer`.
+    """One environment on a simulator: request by `ask_reset` or `ask_step`, then receive the `answer`.
 
-    Asking and answering are apart because with a barrier all environments of a group must ask before one may wait.
-    `timeout` bounds each wait as a whole; the 5 seconds of silence count besides.
+    Request and answer are separate calls because with a barrier all environments of a group must send their request
+    before one may wait. `timeout` bounds each wait as a whole, in addition to the 5 seconds of silence.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class OtherClient:
         self.n, self.config, self.timeout, self.turn = n, config or {}, timeout, 0
         self.missing: list[int] = []  # of the last `wait`
         self.welcome: dict[str, Any] = {}
-        self._open: str | None = None  # the type of the question that has no answer yet
-        self._early: dict[str, Any] | None = None  # the answer, if it came while a pong was waited for
+        self._open: str | None = None  # the type of the question without an answer yet
+        self._early: dict[str, Any] | None = None  # the answer, if it arrived before a pong
         self._sim_step, self._stride = 0, 0  # sim steps of the episode, and of a step
         try:
             self._socket = socket.create_connection((host, port), timeout)
@@ -159,7 +159,7 @@ class OtherClient:
             raise
 
     def _greet(self, group: str, idx: int, barrier: bool, token: str | bytes | None) -> None:
-        """Play challenge, hello, welcome; without a token the mac is nil, and it is for the simulator to object."""
+        """Exchange challenge, hello, welcome; without a token the mac is nil, which the simulator may refuse."""
         challenge = self._next("challenge", "wait")
         need(challenge["proto"] == 1, f"proto {challenge['proto']}")
         need(16 <= len(challenge["nonce"]) <= 64, f"nonce of {len(challenge['nonce'])} bytes")
@@ -190,13 +190,13 @@ class OtherClient:
         self.welcome, self._stride = welcome, sim_hz // control_hz
 
     def ask_reset(self, seed: int, row: int, episode: int) -> None:
-        """Ask for the first picture of the episode of that key."""
+        """Request the first picture of the episode of that key."""
         self._ask({"type": "reset", "turn": self.turn, "seed": int(seed), "row": int(row), "episode": int(episode)})
 
     def ask_step(self, action: Any, cmd: Any) -> None:
-        """Ask for a step: the agent's action (an integer or four floats) and the four speeds that it means.
+        """Request a step: the agent's action (an integer or four floats) and its four speeds.
 
-        A step before a reset or after an end is sent too: to refuse it is the simulator's duty (error `turn`).
+        A step before a reset or after an end is also sent: the simulator must refuse it (error `turn`).
         """
         plain = int(operator.index(action)) if np.ndim(action) == 0 else [float(a) for a in action]
         self._ask({"type": "step", "turn": self.turn, "action": plain, "cmd": [float(c) for c in cmd]})
@@ -210,7 +210,7 @@ class OtherClient:
         return obs
 
     def ping(self) -> float:
-        """Send a ping and wait for its pong; return the seconds. An answer that comes first is kept for `answer`."""
+        """Send a ping and wait for its pong; return the seconds. An answer that arrives first is kept for `answer`."""
         start = time.monotonic()
         self._send({"type": "ping"})
         while (message := self._next("pong", "obs", "wait"))["type"] != "pong":
@@ -218,12 +218,12 @@ class OtherClient:
         return time.monotonic() - start
 
     def close(self) -> None:
-        """Say close, hear bye, see the connection end. Once closed, or broken, it does nothing."""
+        """Send close, receive bye, wait for the end of the connection. No-op on a closed or broken connection."""
         if self._socket.fileno() < 0:
             return
         try:
             self._send({"type": "close"})
-            while self._next("bye", "obs", "wait", "pong")["type"] != "bye":  # what was under way may come before
+            while self._next("bye", "obs", "wait", "pong")["type"] != "bye":  # messages under way may arrive before
                 pass
             self._socket.settimeout(SILENCE)
             try:
@@ -241,7 +241,8 @@ class OtherClient:
         self._open, self.missing = question["type"], []
 
     def _send(self, header: dict[str, Any]) -> None:
-        """Send a frame. A failure shows when the answer is read, where the reason may still stand as an `error`."""
+        """Send a frame. A failure is reported when the answer is read, since an `error` with the reason may precede
+        it."""
         if self._socket.fileno() < 0:
             raise LinkLost("the connection is closed")
         body = msgpack.packb(header)
@@ -250,7 +251,7 @@ class OtherClient:
             self._socket.sendall(struct.pack("<4sBBHII", b"MRLK", 1, 0, 0, len(body), 0) + body)
 
     def _next(self, *wanted: str) -> dict[str, Any]:
-        """Read to the next message of a wanted type; answers ping, takes note of wait, raises on error."""
+        """Read to the next message of a wanted type; replies to ping, stores wait, raises on error."""
         deadline = time.monotonic() + self.timeout
         try:
             while True:
@@ -275,7 +276,7 @@ class OtherClient:
             raise
 
     def _frame(self, deadline: float) -> tuple[dict[str, Any], bytes]:
-        """Read a frame. Before its first byte the deadline only means late; once it has begun there is no way back."""
+        """Read a frame. Before its first byte the deadline raises OutOfTime; after it the connection is lost."""
         first = self._exact(1, deadline)
         if first is None:
             raise OutOfTime(f"no answer within {self.timeout} s, missing {self.missing}")
@@ -313,10 +314,10 @@ class OtherClient:
         return bytes(data)
 
     def _refused(self, error: dict[str, Any]) -> None:
-        """Raise an error of the simulator; the connection stays after `turn` and `internal` alone.
+        """Raise an error of the simulator; only after `turn` and `internal` the connection stays.
 
-        A question refused by `turn` did not count, so its number is used again; one answered by `internal` did. If the
-        refused question is not the one that is open, that one is still answered.
+        A question refused by `turn` does not count, so its number is used again; one answered by `internal` counts. If
+        the refused question is not the open one, the open one is still answered.
         """
         code, turn = error["code"], error.get("turn")
         if code in ("turn", "internal"):

@@ -1,4 +1,4 @@
-"""Small tracking worlds that are played row by row: each row's actions follow from its own key and step alone."""
+"""Small tracking worlds played row by row: each row's actions depend only on its key and step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = {
 STACKED = {"frame_stack": 3, "channels": 1, "other_state": True, "cloud": True, "lidar_points": 16}
 VELOCITY = {"action_mode": "velocity", "reward": "D-VAT", "critic": True, "reward_params": True, "wind_sigma": 4.0}
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "stacked": STACKED, "velocity": VELOCITY}
-"""Options by name: what the tests of rows go over."""
+"""Options by name, for the tests of rows."""
 ROLES = (Role.STATE, Role.VIEW, Role.MASK, Role.INSTANCE)
 
 
@@ -44,14 +44,14 @@ def made(
 
 
 def ready(rows: int, kind: str = "plain", **given: Any) -> Any:
-    """One after its reset."""
+    """A world after its reset."""
     world = made(rows, kind, **given)
     world.reset()
     return world
 
 
 def actions(world: Any, rows: Any) -> np.ndarray:
-    """What these rows do now, by their keys and agent steps; every ninth is none and flies as stop."""
+    """Actions of these rows, by their keys and agent steps; every ninth is invalid and flies as stop."""
     chosen = []
     for b in rows:
         draw = np.random.default_rng([*world.stream[b].tolist(), int(world.agent_step[b])])
@@ -68,14 +68,14 @@ def live(world: Any) -> np.ndarray:
 
 
 def play(world: Any, turns: int) -> None:
-    """So many steps of the rows that have not ended."""
+    """Steps the live rows `turns` times."""
     for _ in range(turns):
         if len(going := live(world)):
             world.step(actions(world, going), rows=going)
 
 
 def bits(world: Any, row: int) -> dict[str, bytes]:
-    """All that a row is and shows, its town included, as bytes; `observe` comes before it."""
+    """State, views and town of a row as bytes, after `observe`."""
     found = {}
     for name, f in world.fields.items():
         if f.role in ROLES:
@@ -84,7 +84,7 @@ def bits(world: Any, row: int) -> dict[str, bytes]:
 
 
 def whole(world: Any) -> list[dict[str, bytes]]:
-    """The same of every row, seen now."""
+    """The same for every row, observed now."""
     world.observe()
     return [bits(world, b) for b in range(world.num_envs)]
 

@@ -1,4 +1,4 @@
-"""The bridge, a simulator in one file, spoken to by plain sockets and msgpack as docs/link.md has the protocol."""
+"""The bridge, a simulator in one file, tested with plain sockets and msgpack by the protocol of docs/link.md."""
 
 import hashlib
 import hmac
@@ -27,7 +27,7 @@ HFOV = 0.785398
 
 
 class Peer:
-    """A client of the protocol, with no check of its own but that frames are well formed."""
+    """A client of the protocol that only checks that frames are well formed."""
 
     def __init__(self, port):
         self.sock = socket.create_connection(("127.0.0.1", port), timeout=LIMIT)
@@ -46,8 +46,8 @@ class Peer:
         return got
 
     def hear(self, kind):
-        """The next message, which must be of this kind; arrays are put beside the other keys. A slow machine may bring
-        a `wait` more than was looked for: those are passed over."""
+        """The next message, which must be of this kind; arrays are merged into its keys. Additional `wait` messages, as
+        on a slow machine, are skipped."""
         frame = self.exactly(16)
         assert frame[:8] == b"MRLK\x01\0\0\0"
         size, payload = struct.unpack("<II", frame[8:])
@@ -116,8 +116,8 @@ def test_a_whole_conversation(peer):
     said = {"type": "welcome", "proto": 1, "n": 1, "image": [3, 48, 64], "sim_hz": 500, "caps": []}
     assert peer.welcome == said
     obs = peer.play("reset")
-    told = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "kind", "visible", "illegal")}
-    assert told == {
+    header = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "kind", "visible", "illegal")}
+    assert header == {
         "turn": 0,
         "sim_step": 0,
         "done": False,
@@ -137,9 +137,9 @@ def test_a_whole_conversation(peer):
 
 
 def test_commands_are_flown_in_the_drones_axes(peer):
-    """0.4 s forward, left and up at 10, 5, 2 m/s, along the first yaw, end at 4 m, 2 m and 0.8 m; then a turn to the
-    left by 2 rad/s for 0.4 s is 0.8 rad, as yaw and as quaternion. Seen from the drone the target, which drives on at 8
-    m/s, moves by the difference of both."""
+    """0.4 s forward, left and up at 10, 5, 2 m/s, along the first yaw, end at 4 m, 2 m and 0.8 m. A left turn by 2
+    rad/s for 0.4 s is 0.8 rad, as yaw and as quaternion. In the drone's frame the target, which drives at 8 m/s, moves
+    by the difference of both."""
     start = peer.join(group="cmd", config={"control_hz": 5}).play("reset")["base"]
     yaw = start[19]
     obs = [peer.play("step", cmd=[10.0, 5.0, 2.0, 0.0]) for _ in range(2)][-1]
@@ -169,8 +169,8 @@ def test_an_episode_is_named_by_three_numbers(peer):
 
 
 def test_a_target_in_the_middle_is_paid_tanh_4(peer):
-    """With no offset at the start: r_c = tanh 4 = 0.999329, r_d = 1, and the middle of the picture is the red square.
-    The target's centre stands on the point of the ground in the middle."""
+    """Without an offset at the start: r_c = tanh 4 = 0.999329, r_d = 1, and the middle of the picture is the red
+    square. The target's centre is at the ground point in the middle."""
     obs = peer.join(group="middle", config=CENTRED).play("reset")
     r_c, r_d = rewards.scores(obs["params"])
     assert abs(r_c - 0.999329) < 1e-6 and r_d == 1
@@ -181,8 +181,8 @@ def test_a_target_in_the_middle_is_paid_tanh_4(peer):
 
 
 def test_the_reward_falls_as_the_drone_flies_past(peer):
-    """From 22 m straight above the middle at pitch pi/4 the target is paid, after 0.5 s at 40 m/s forward it is behind
-    the window: r_c = r_d = 0, and it is not in the picture."""
+    """At 22 m height and pitch pi/4 the target is in the window. After 0.5 s at 40 m/s forward it is behind the window:
+    r_c = r_d = 0, and it is not in the picture."""
     config = {**CENTRED, "start_pitch": [math.pi / 4] * 2, "start_height": [22.0, 22.0], "start_direction": [0.0, 0.0]}
     peer.join(group="past", config={**config, "control_hz": 2})
     before = peer.play("reset")
@@ -213,15 +213,15 @@ def test_params_at_a_pose_worked_out_by_hand():
     assert np.allclose(p[23:39], [-1, 0, 0, 1, 0, -1, 0, 22, 0, 0, 1, 0, 0, 0, 0, 1])
     assert np.allclose(p[39:48], [1, 22, 0, 1, 22, 0, 1, 2, 20])
     assert np.allclose(p[48:60], [math.pi / 2, 20, 0, -20, 0, 5, 0, 0, 2500, 0, 0, 1])
-    # Beside the middle, 20 sqrt 2 m from the camera, the edge of the window is 0.7 tan(hfov / 2) times that away.
+    # At the middle, 20 sqrt 2 m from the camera, half the window's width is 0.7 tan(hfov / 2) times that distance.
     p[42] = 1 + 20 * math.sqrt(2) * 0.7 * math.tan(HFOV / 2) / 2
     assert math.isclose(rewards.gauge(p), 0.5, rel_tol=1e-9)
     assert abs(rewards.scores(p)[0] - 0.462117) < 1e-6
 
 
 def test_params_and_base_are_those_of_the_world():
-    """Milkrun's drone flies on and turns behind a car, seen at each sim step: from the places of both, the bridge makes
-    the same 60 numbers, and the same motion of the drone."""
+    """Milkrun's drone flies and turns behind a car, sampled at each sim step. From the positions of both, the bridge
+    computes the same 60 numbers, and the same motion of the drone."""
     world = flights.straight(control_hz=500, reward_params=True, other_state=True)
     near = None
     for action in [None] + [flights.FORWARD] * 30 + [flights.TURN_LEFT] * 30:
@@ -242,7 +242,7 @@ def test_params_and_base_are_those_of_the_world():
 # -- ends -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_crash_ends_and_reset_goes_on(peer):
+def test_a_crash_ends_an_episode_and_a_reset_starts_the_next(peer):
     """Down at 100 m/s from 13 m: on the ground after 65 sim steps (13.0 m, or 66 by rounding), reason 1, not truncated;
     the next step is refused and a reset, with the same turn, is played."""
     config = {"control_hz": 5, "start_height": [13.0, 13.0]}
@@ -295,11 +295,11 @@ def test_the_mac_of_the_page_is_the_mac_of_the_token():
         peer.join(mac=hmac.new(b"swordfish", peer.challenge["nonce"] + b"|main|0", hashlib.sha256).digest())
         old = hmac.new(b"swordfish", peer.challenge["nonce"] + b"|main|1", hashlib.sha256).digest()
         for mac in (None, bytes(32), old):
-            stranger = Peer(bridge.port)
-            assert stranger.challenge["nonce"] != peer.challenge["nonce"]
-            stranger.hello(n=2, idx=1, mac=mac)
-            stranger.refused("auth")
-            assert stranger.hung_up()
+            other = Peer(bridge.port)
+            assert other.challenge["nonce"] != peer.challenge["nonce"]
+            other.hello(n=2, idx=1, mac=mac)
+            other.refused("auth")
+            assert other.hung_up()
         assert peer.play("reset")["turn"] == 0
 
 
@@ -365,8 +365,8 @@ PING = msgpack.packb({"type": "ping"})
     ],
     ids=lambda value: value if isinstance(value, str) else "frame",
 )
-def test_what_the_frame_or_the_tables_do_not_allow_is_refused(peer, sent, code):
-    """The error arrives whatever else was sent, and the connection is closed."""
+def test_invalid_frames_and_headers_are_refused(peer, sent, code):
+    """The error always arrives, and the connection is closed."""
     peer.join(group="frames")
     peer.sock.sendall(sent)
     peer.refused(code)
@@ -383,8 +383,8 @@ def test_unknown_keys_integers_for_floats_and_single_bytes_are_allowed(peer):
 
 
 def test_a_turn_out_of_order_plays_nothing_and_the_connection_stays(peer):
-    """A step before the first reset, a wrong number, a number used before: each is refused, then the right one is
-    answered as if they had not been."""
+    """A step before the first reset, a wrong number, a used number: each is refused without effect on the next valid
+    one."""
     peer.join(group="turns")
     peer.send("step", turn=0, action=0, cmd=STOP)
     assert peer.refused("turn")["turn"] == 0
@@ -396,7 +396,7 @@ def test_a_turn_out_of_order_plays_nothing_and_the_connection_stays(peer):
     assert peer.play("step", cmd=STOP)["sim_step"] == 4
 
 
-def test_a_simulator_that_fails_says_so_and_the_next_reset_goes_on():
+def test_a_failure_of_the_simulator_is_reported_and_the_next_reset_works():
     """`internal`, with the reason in its text, counts as an answer: the next turn is a reset, a step is refused."""
 
     class Frail(FakeSimulator):
@@ -415,8 +415,8 @@ def test_a_simulator_that_fails_says_so_and_the_next_reset_goes_on():
         peer.leave()
 
 
-def test_no_more_environments_than_it_takes():
-    """The second is `busy`; once the first has gone, there is room. The maker of simulators may refuse as well."""
+def test_the_number_of_environments_is_limited():
+    """The second gets `busy`, until the first has left. The simulator's factory may also refuse."""
     left = ["the only drone"]
 
     def maker():
@@ -439,8 +439,8 @@ def test_no_more_environments_than_it_takes():
 
 
 def test_with_a_barrier_the_group_moves_together(port):
-    """One that asks alone is told after a second whom it waits for; when the other asks, both are answered. A question
-    before the answer is refused."""
+    """After a second a single request gets a `wait` that names the missing environment. After the second request both
+    are answered. A question before the answer is refused."""
     one, two = (Peer(port).join(group="pair", n=2, idx=idx) for idx in (0, 1))
     one.ask("reset")
     assert one.hear("wait") == {"type": "wait", "turn": 0, "missing": [1]}
@@ -476,8 +476,8 @@ def test_without_a_barrier_each_is_answered_at_once(port):
 
 
 def test_members_of_a_group_agree(port):
-    """Another n, barrier or config, or an index that is taken, is refused; in another group it would be right. What is
-    not in a config has its default."""
+    """Another n, barrier or config, or a used index, is refused; another group would accept it. Missing keys of a
+    config have their defaults."""
     said = {"n": 2, "idx": 1, "barrier": False}
     one = Peer(port).join(**said, group="agree")
     for change, code in [
@@ -495,9 +495,9 @@ def test_members_of_a_group_agree(port):
     one.leave()
 
 
-def test_a_simulator_that_takes_long_can_say_so():
-    """`busy` while a simulator or an episode is made sends `wait` with an empty `missing`, then comes the answer;
-    before `welcome` there is no turn to name."""
+def test_a_slow_simulator_can_send_wait():
+    """`busy` during the creation of a simulator or an episode sends `wait` with an empty `missing` before the answer;
+    before `welcome` it has no turn."""
     made = []
 
     class Slow(FakeSimulator):
@@ -521,7 +521,7 @@ def test_a_simulator_that_takes_long_can_say_so():
 
 
 def test_a_copy_of_the_file_runs_alone(tmp_path):
-    """Copied elsewhere and started without Milkrun in sight, it prints the port that it took, and greets there."""
+    """Copied to another directory and started without Milkrun, it prints its port and sends the challenge there."""
     copy = shutil.copy(bridge_file.__file__, tmp_path / "copied.py")
     start = f"import runpy, sys; sys.modules['milkrun'] = None; runpy.run_path({str(copy)!r}, run_name='__main__')"
     with subprocess.Popen([sys.executable, "-c", start, "0"], stdout=subprocess.PIPE, text=True) as process:

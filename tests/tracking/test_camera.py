@@ -1,6 +1,6 @@
-"""The camera: where points of the world appear, what is seen from odd places, light, weather, details and noise.
+"""The camera: projection of points, views from unusual places, light, weather, details and noise.
 
-Numbers are worked out by hand from the rules of the image; a ray caster compares whole pictures elsewhere.
+Numbers are computed by hand from the rules of the image; another test compares whole pictures with a ray caster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def town(**options: Any) -> Tracking:
     return world
 
 
-# -- where things appear ------------------------------------------------------------------------------------------
+# -- projection ---------------------------------------------------------------------------------------------------
 
 
 def test_a_point_on_the_ground_is_where_the_projection_says():
@@ -76,7 +76,7 @@ def test_a_wall_ten_metres_ahead():
 
 
 def test_faces_turn_with_their_box():
-    """Of a box turned by 90 degrees the camera before it sees +y: its own +y axis points to the camera."""
+    """The visible face of a box turned by 90 degrees is +y: its +y axis points to the camera."""
     _, ids, _ = render((0, 0, 1), 0, 0, 0, box(10, 0, 1, 1, 1, 1, yaw=math.pi / 2), None, "day", SIZE)
     assert set(np.unique(ids[ids >= 0])) == {2}
 
@@ -104,22 +104,22 @@ def test_above_the_horizon_is_sky():
     assert (image[:, :8] == DAY["sky"][:, None, None]).all()
 
 
-def test_below_the_ground_nothing_of_it_is_seen():
+def test_the_ground_is_invisible_from_below():
     _, ids, _ = render((0, 0, -1), 0, -0.5, 0, box(10, 0, 2, 1, 1, 1), None, "day", 16)
     assert -2 not in ids and (ids == 5).any()  # the underside of the box
 
 
-# -- odd places ---------------------------------------------------------------------------------------------------
+# -- unusual places -----------------------------------------------------------------------------------------------
 
 
-def test_inside_a_box_one_looks_through_it():
+def test_a_box_is_invisible_from_inside():
     boxes = {"pos": [(0, 0, 5), (20, 0, 5)], "half": [(4, 4, 5), (2, 20, 10)]}
     _, ids, _ = render((1, 1, 5), 0, 0.2, 0, boxes, None, "day", 32)
     assert set(np.unique(ids)) <= {-1, -2, 9, 12} and (ids == 9).any()
 
 
-def test_a_wall_nearer_than_the_near_plane_is_not_there():
-    """Straight at a wall 5 mm away one looks through it, as the near plane is at 10 mm; at 20 mm it fills the view."""
+def test_a_wall_nearer_than_the_near_plane_is_invisible():
+    """A wall 5 mm ahead is invisible, as the near plane is at 10 mm; at 20 mm it fills the view."""
     for gap, expected in ((0.005, -1), (0.02, 1)):
         _, ids, depth = render((-gap, 0, 5), 0, 0, 0, box(3, 0, 5, 3, 4, 5), None, "day", 32)
         assert (ids[:16] == expected).all()
@@ -127,8 +127,8 @@ def test_a_wall_nearer_than_the_near_plane_is_not_there():
 
 
 def test_a_millimetre_off_a_wall_it_is_seen_at_a_flat_angle():
-    """Along a wall 1 mm to the left it shows from where it is 10 mm deep, u = -0.1 or column 32 of 84, to the far end;
-    what would be nearer is looked through."""
+    """A wall 1 mm to the left is visible from a depth of 10 mm, u = -0.1 or column 32 of 84, to its far end; its nearer
+    part is invisible."""
     _, ids, depth = render((0, 0, 5), 0, 0, 0, box(25, 1.001, 5, 30, 1, 5), None, "day", SIZE)
     wall = ids == 3  # its -y face
     assert wall[:40, 32:41].all() and not wall[:, :31].any() and not wall[:, 43:].any()
@@ -150,7 +150,7 @@ def test_the_nearer_of_two_boxes_hides_the_other():
 
 
 def test_a_face_is_lit_by_its_slope_to_the_sun():
-    """Albedo 100 by day: up 100 (0.45 + 0.55 sun_z), a wall that looks east 100 (0.45 + 0.55 sun_x), west 45."""
+    """Albedo 100 by day: up 100 (0.45 + 0.55 sun_z), an east wall 100 (0.45 + 0.55 sun_x), a west wall 45."""
     sun = tables.SUN
     boxes = box(0, 0, 4, 4, 4, 4, rgb=np.full(3, 100, np.uint8))
     for pos, yaw, pitch, light in (
@@ -240,7 +240,7 @@ def test_snow_lies_on_roofs_and_not_on_walls():
     """Upward faces are blended to white by 0.6, walls not at all."""
     boxes = box(0, 0, 4, 4, 4, 4, rgb=np.array([(100, 100, 100)] * 2, np.uint8))
     light = named(weather("snow"))
-    light["light"] = [1, 1, *tables.SUN, 0, 0, 0]  # all colours as they are
+    light["light"] = [1, 1, *tables.SUN, 0, 0, 0]  # unchanged colours
     for pos, pitch, expected in (((0, 0, 20), 1.57, round(100 * 0.4 + 255 * 0.6)), ((-9, 0, 4), 0, 100)):
         image, _, _ = render(pos, 0, pitch, 0, boxes, None, light, 16)
         assert image[0, 8, 8] == expected
@@ -304,7 +304,7 @@ def test_lit_windows_by_the_hash(others, lit):
 
 
 def car_world(weather_name: str, **options: Any) -> Tracking:
-    """One red sedan at the origin that looks along +x, on bare ground, seen from above with north up."""
+    """One red sedan at the origin, headed along +x, on bare ground, seen from above with north up."""
     world = Tracking(1, TrackingConfig(noise=False, ground_cell=2, size=SIZE, **options), seed=0, threads=1)
     for name, value in weather(weather_name).items():
         getattr(world, name)[0] = value
@@ -329,8 +329,8 @@ def test_a_car_throws_its_shadow_away_from_the_sun():
 
 
 def test_a_low_sun_throws_shadows_far_beyond_the_car():
-    """A sun of z = 0.05 in the west, and 1.45 m of car: 29 m of shade from its front at 2.3 m on, whose tip alone is in
-    the picture."""
+    """A sun of z = 0.05 in the west, and 1.45 m of car: 29 m of shade from its front at 2.3 m; only its tip is in the
+    picture."""
     world = car_world("day")
     world.light[0, tables.SUN_X : tables.SUN_Z + 1] = -math.sqrt(1 - 0.05**2), 0.0, 0.05
     world.pos[0] = 30.0, 0.0, 5.0
@@ -341,9 +341,9 @@ def test_a_low_sun_throws_shadows_far_beyond_the_car():
 
 
 def test_no_snow_lies_on_cars():
-    """The bonnet of a red car stays (200, 30, 30): its colour tells the target from others."""
+    """The bonnet of a red car stays (200, 30, 30), as colour distinguishes the target."""
     world = car_world("snow")
-    world.light[0] = [1, 1, *tables.SUN, 0, 0, 0]  # all colours as they are
+    world.light[0] = [1, 1, *tables.SUN, 0, 0, 0]  # unchanged colours
     assert at(world.observe()["image"][0], -1.9, 0) == [200, 30, 30]
 
 
@@ -357,7 +357,7 @@ def test_headlights_light_the_road_before_a_car_at_night():
 
 @pytest.mark.parametrize(("heading", "colour"), [(0.0, (190, 20, 20)), (math.pi, (255, 250, 220))])
 def test_lamps_show_the_heading_of_a_car_at_night(heading, colour):
-    """From behind one sees the red of its rear, from ahead the white of its front."""
+    """Red from behind, white from ahead."""
     world = car_world("night")
     world.veh_pose[0, 0, 2] = heading
     world.pos[0], world.yaw[0], world.pitch[0] = (-12, 0, 1), 0, 0
@@ -373,7 +373,7 @@ def test_a_car_under_a_street_lamp_is_brighter():
     assert np.array(bright[1]).sum() > 1.5 * np.array(bright[0]).sum()
 
 
-def test_without_details_there_is_nothing_but_faces_and_ground():
+def test_without_details_only_faces_and_ground_are_drawn():
     image = car_world("day", details=False).observe()["image"][0]
     assert at(image, 0, -1.5) == at(image, 0, 5)
 
@@ -445,7 +445,7 @@ def test_snow_has_a_white_pixel_in_a_hundred():
 
 
 def test_noise_leaves_a_flake_black_at_most():
-    """Under noise of 200 levels a pixel that was black in front of grey 128 is at most 127 as a flake, which is 255."""
+    """With noise of 200 levels a pixel that was black on grey 128 is at most 127 as a flake of 255."""
     plain, snow = (grey_world(sigma=200, share=share).observe()["image"][0] for share in (0.0, 1.0))
     black = plain == 0
     assert snow[black].max() <= 127 and (snow >= plain).all() and (snow[black] == 0).any()
@@ -514,7 +514,7 @@ def test_interpreted_and_compiled_pictures_are_equal(name):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"size": 15}, r"size = 15: must be a whole number, 16\.\.512"),
         ({"size": 513}, "513"),
@@ -534,7 +534,7 @@ def test_interpreted_and_compiled_pictures_are_equal(name):
         ({"boxes": {"pos": [(0, 0, 0)], "half": [(1, 1, 1)], "kind": [9]}}, "kind"),
     ],
 )
-def test_bad_input_is_refused_by_field_and_value(change, told):
+def test_bad_input_is_refused_by_field_and_value(change, message):
     given = {
         "pos": (0, 0, 20),
         "yaw": 0,
@@ -546,5 +546,5 @@ def test_bad_input_is_refused_by_field_and_value(change, told):
         "size": 32,
         **change,
     }
-    with pytest.raises(BadInstance, match=told):
+    with pytest.raises(BadInstance, match=message):
         render(**given)

@@ -1,5 +1,5 @@
-"""The library's own checker finds nothing in the tracking world: kernels interpreted with every access checked,
-bounds, entries behind counts, saving, rows alone, threads, ways of beginning again.
+"""The library's checker finds no fault in the tracking world: interpreted kernels with checked accesses, bounds,
+entries beyond counts, saving, independence of rows, threads, resets.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ OPTIONS = {
     "a town a row": {"town": "row", "action_dim": 6, "reward": "E2E", "init_no_done": 0, "no_reward_done": 8},
 }
 EVERY_RUN = ("velocity", "three frames")
-"""On straight roads: to draw a whole town takes an interpreted kernel a second."""
+"""On straight roads, as an interpreted kernel takes a second to draw a town."""
 
 
 @pytest.mark.parametrize(
     "case", [name if name in EVERY_RUN else pytest.param(name, marks=pytest.mark.long) for name in OPTIONS]
 )
 def test_check_world_finds_nothing(case):
-    """In any scene, with velocities, with three frames, on straight roads, with all that may stand beside the image."""
+    """In any scene, with velocities, with three frames, on straight roads, with all optional observations."""
     world = milkrun.make("milkrun/Tracking-v0", 8, seed=5, **{**SMALL, **OPTIONS[case]})
     assert milkrun.check_world(world, turns=8) == []

@@ -1,4 +1,4 @@
-"""The options of the tracking world: what they are called, what is refused in which words, what follows from them."""
+"""The options of the tracking world: names, error messages, derived values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECTION = {
 
 
 def test_the_names_of_the_original_are_understood():
-    """A section of the original's file gives the same options as our own names."""
+    """A section of the original's file gives the same options as our names."""
     config = TrackingConfig.build(config=SECTION)
     assert config == TrackingConfig(reward_params=True)
     assert (config.cw, config.ccw, config.size) == (2, -2, 84)
@@ -65,7 +65,7 @@ def test_what_follows():
 
 
 def test_presets():
-    """The six others differ from `dat`, the default, in what they are named after."""
+    """The six others differ from the default `dat` only in the options of their name."""
     assert TrackingConfig.preset("dat") == TrackingConfig()
     repo = TrackingConfig.preset("dat_repo")
     assert (repo.start_pitch, repo.reward_mode, repo.no_reward_done) == ((1.37, 1.37), "discrete", 10000)
@@ -75,14 +75,14 @@ def test_presets():
 
 
 def test_curriculum_has_three_stages():
-    """One car, several, the whole town; everything else stays."""
+    """One car, several, the whole town; all other options are equal."""
     config = TrackingConfig(size=32)
     assert [c.stage for c in curriculum_stages(config)] == [0, 1, 2]
     assert {c.size for c in curriculum_stages(config)} == {32}
 
 
 def test_both_spellings_of_dvat():
-    """The original's code says one, its paper the other."""
+    """The original's code uses one, its paper the other."""
     assert TrackingConfig(reward="DVAT") == TrackingConfig(reward="D-VAT")
 
 
@@ -123,7 +123,7 @@ def test_json_round_trip(tmp_path):
         ({"Forward_Sped": 3}, "has no option 'Forward_Sped'"),
     ],
 )
-def test_refusals_are_sentences(wrong, said):
+def test_errors_name_key_value_and_allowed_values(wrong, said):
     """Key, value, and what is allowed."""
     with pytest.raises(ConfigError) as error:
         TrackingConfig.build(config=wrong)
@@ -132,7 +132,7 @@ def test_refusals_are_sentences(wrong, said):
 
 @pytest.mark.parametrize("key", sorted(SECTION))
 def test_every_key_of_the_original_refuses_another_type(key):
-    """By our name for it."""
+    """Under our name of the key."""
     with pytest.raises(ConfigError, match=TrackingConfig.synonyms[key]):
         TrackingConfig.build(config={**SECTION, key: [None]})
 

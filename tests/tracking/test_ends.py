@@ -1,4 +1,4 @@
-"""Ends: which, when to the step, what they pay and what they report; and which saved states are refused."""
+"""Ends: reasons, exact steps, rewards and reports; refused saved states."""
 
 import warnings
 
@@ -51,7 +51,7 @@ def test_a_tracker_that_never_loses_it_is_truncated_at_375():
     assert world.sim_step[0] == 1500 and world.TSR[0] == 1 and world.CR[0] == pytest.approx(374.748487, abs=1e-6)
 
 
-def test_the_contract_s_limit_is_time_too():
+def test_max_steps_also_ends_by_time():
     world = straight(2, max_steps=7)
     over(world)
     world.veh_pose[1, 0, 0] = 60.0
@@ -156,7 +156,7 @@ def test_the_end_pays_by_the_last_reward(shift, last):
 
 
 def test_only_the_default_reward_pays_the_end():
-    """The others say that the option changes nothing; the default says nothing."""
+    """The others warn that the option has no effect; the default does not warn."""
     with pytest.warns(UserWarning, match="end_reward = True changes nothing with reward = 'D-VAT'"):
         TrackingConfig.from_dat({"end_reward": True, "RewardType": "DVAT"})
     with warnings.catch_warnings():
@@ -239,7 +239,7 @@ FAULTS = {
     "an edge too high": ("veh_edge", lambda a: a.__setitem__((0, 1), 159), "veh_edge: names an edge"),
     "no successor": ("veh_to", lambda a: a.__setitem__((0, 0), a[0, 0] ^ 1), "veh_to: must be an edge that follows"),
     "beyond the edge": ("veh_s", lambda a: a.__setitem__((0, 2), 500.0), "veh_s: lies beyond"),
-    "a junction of nobody": ("node_owner", lambda a: a.__setitem__((0, 60), 0), "node_owner: names a vehicle"),
+    "a junction of no vehicle": ("node_owner", lambda a: a.__setitem__((0, 60), 0), "node_owner: names a vehicle"),
     "the horizon": ("pitch", lambda a: a.__setitem__(0, 0.3), "pitch = 0.3: the picture would reach the horizon"),
     "underground": ("pos", lambda a: a.__setitem__((0, 2), -1.0), "pos: the drone"),
     "two suns": ("light", lambda a: a.__setitem__((0, 4), 1.9), "light: must be a gain"),
@@ -253,7 +253,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_state_that_cannot_be_is_refused(case):
+def test_an_impossible_state_is_refused(case):
     name, write, message = FAULTS[case]
     world = make(1, seed=2, frame_stack=2)
     play(world, STOP, 10)
@@ -274,7 +274,7 @@ def test_a_row_that_is_out_of_time_has_ended():
 
 
 @pytest.mark.parametrize("options", [{}, {"curriculum": "straight"}, {"frame_stack": 2, "scene": "village"}])
-def test_no_state_of_a_play_is_refused(options):
+def test_no_reachable_state_is_refused(options):
     world = make(4, seed=6, max_sim_steps=400, **options)
     rng = np.random.default_rng(0)
     for _ in range(40):

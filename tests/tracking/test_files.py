@@ -1,4 +1,4 @@
-"""The files of the original benchmark: its config.json, packaged as published, and its simulator's env_config.json."""
+"""The files of the original benchmark: its config.json, packaged unchanged, and its simulator's env_config.json."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ SIMULATOR = {
 
 
 def changed(path, value, source=SIMULATOR):
-    """The file with one key, "Group.key", set to something else."""
+    """The file with another value for one key, "Group.key"."""
     copy = json.loads(json.dumps(source))
     *groups, key = path.split(".")
     inner = copy
@@ -166,7 +166,7 @@ def test_the_packaged_file_is_the_published_one():
 
 
 def test_every_form_of_the_file_is_read(tmp_path):
-    """Nothing, a path, the whole, the section: all the same, which is the preset `published`."""
+    """None, a path, the whole file, the section: all give the preset `published`."""
     (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
     sources = (None, PACKAGED, str(PACKAGED), tmp_path / "config.json", PUBLISHED, SECTION)
     assert {TrackingConfig.from_dat(source) for source in sources} == {TrackingConfig.preset("published")}
@@ -177,7 +177,7 @@ def test_every_form_of_the_file_is_read(tmp_path):
 @pytest.mark.parametrize("key", sorted(SECTION))
 @pytest.mark.parametrize("wrong", [{}, [None], "nine"])
 def test_every_key_refuses_another_type(key, wrong):
-    """By the name that it has in the file."""
+    """Under its name in the file."""
     with pytest.raises(ConfigError, match=rf"\b{key}\b.* = "):
         TrackingConfig.from_dat({**SECTION, key: wrong})
 
@@ -190,7 +190,7 @@ def test_every_number_refuses_the_other_sign(key):
 
 @pytest.mark.parametrize("key", sorted(SECTION))
 def test_every_misspelt_key_is_refused(key):
-    """By its name, before anything else; the right one is offered, in either spelling."""
+    """By its name, before any other fault; the message suggests the right key, in either spelling."""
     section = {f"{key}s" if name == key else name: value for name, value in SECTION.items()}
     with pytest.raises(ConfigError, match=f"has no option '{key}s'; did you mean .*(?i:'{key}')"):
         TrackingConfig.from_dat(section)
@@ -225,7 +225,7 @@ def test_broken_files_are_refused_with_path_and_line(tmp_path):
 
 
 def test_the_simulators_keys_become_options(tmp_path):
-    """Of all that has a meaning here, laid over what else was chosen; the rest is listed."""
+    """Supported keys override the other options; unsupported ones are listed."""
     path = tmp_path / "env_config.json"
     path.write_text(json.dumps(SIMULATOR))
     config = load_env_config(path, TrackingConfig(size=32, reward="E2E"))
@@ -277,7 +277,7 @@ def test_the_simulators_keys_become_options(tmp_path):
     assert config.replace(size=16).ignored == config.ignored and TrackingConfig().ignored == ()
 
 
-def test_what_a_file_does_not_say_stays():
+def test_missing_keys_keep_their_options():
     """Also one of a pair; and the old name of a key."""
     config = load_env_config({"Done_Range": {"min_height": 4}, "Reward_Config": {"reward_range": 9}})
     assert config == TrackingConfig(done_height=(4, 50), distance_range=9)
@@ -318,7 +318,7 @@ def test_what_a_file_does_not_say_stays():
     ],
 )
 def test_the_simulators_file_is_refused_by_its_own_names(path, value, said):
-    """Name, value, what is allowed. Both signs of a direction are one range where that reaches 0."""
+    """Name, value, allowed values. Both signs of a direction form one range if it reaches 0."""
     if said is None:
         assert load_env_config(changed(path, value)).start_direction == (-0.5, 0.5)
         return
@@ -335,15 +335,15 @@ def test_two_names_of_an_option_must_agree():
         assert load_env_config({"Reward_Config": {first: 5, second: 5}}).distance_range == 5
 
 
-def test_what_a_key_asks_for_must_be_there():
+def test_files_named_by_a_key_must_exist():
     file = json.loads(json.dumps(SIMULATOR))
     del file["Drone_Random_Config"]["height_fixed"]
     with pytest.raises(ConfigError, match=r"lacks Drone_Random_Config\.height_fixed"):
         load_env_config(file)
 
 
-def test_no_car_likes_to_exceed_the_limit():
-    """In the desert desired speeds reach 20 m/s; a limit of 9 holds for all cars and changes no other draw."""
+def test_no_desired_speed_exceeds_the_limit():
+    """In the desert desired speeds reach 20 m/s; a limit of 9 applies to all cars and changes no other draw."""
     small = {"size": 16, "ground_cell": 10.0, "scene": "desert", "max_vehicles": 8}
     free, held = (Tracking(12, TrackingConfig(**small, **more), seed=1) for more in ({}, {"max_car_speed": 9.0}))
     free.reset(), held.reset()
@@ -352,7 +352,7 @@ def test_no_car_likes_to_exceed_the_limit():
     assert SCENE_LAWS[4, V_HIGH] == 20
 
 
-def test_sight_in_fog_is_as_asked():
+def test_sight_in_fog_is_the_given_one():
     """beta = 3.912 / sight: 400 m give 0.00978 in fog, and nothing by day."""
     small = {"size": 16, "ground_cell": 10.0, "max_vehicles": 2, "fog_sight": (400.0, 400.0)}
     for weather, beta in (("foggy", 3.912 / 400), ("day", 0.0)):

@@ -23,7 +23,7 @@ def test_the_filter_is_the_butterworth_of_scipy():
 
 @pytest.mark.parametrize(("design", "way"), [("bilinear", 7.552214), ("as_coded", 7.774921)])
 def test_forward_for_a_fifth_of_a_second(design, way):
-    """25 agent steps at 40 m/s lag behind the 8 m of an ideal drone; 25 stops let it run out to them."""
+    """25 agent steps at 40 m/s lag behind the 8 m of an ideal drone; after 25 stops it reaches them."""
     world = straight(2, filter_design=design, init_no_done=10**6)
     over(world)
     world.yaw[1] = 0.5 * np.pi
@@ -35,7 +35,7 @@ def test_forward_for_a_fifth_of_a_second(design, way):
 
 
 def test_turning_left_is_counter_clockwise():
-    """One second at 2 rad/s, and time to run out."""
+    """One second at 2 rad/s, and time for the filter to settle."""
     world = straight(2, init_no_done=10**6)
     over(world)
     world.yaw[:] = 0.0, 3.0
@@ -59,7 +59,7 @@ def test_without_a_filter_a_command_is_the_velocity():
 
 
 def test_every_action_has_its_direction():
-    """At yaw 90 degrees forward is +y and left is -x: 40 m/s are 8 cm a sim step, 2 rad/s are 0.004 rad."""
+    """At yaw 90 degrees forward is +y and left is -x: 40 m/s is 8 cm a sim step, 2 rad/s is 0.004 rad."""
     world = straight(7, filter_hz=0, control_hz=500)
     over(world)
     world.yaw[:] = 0.5 * np.pi
@@ -89,7 +89,7 @@ def test_an_illegal_action_flies_as_stop_and_time_runs_on():
 
 
 def test_a_steady_wind_carries_the_drone_off_its_command():
-    """5 m/s along x for a fifth of a second; where the commands alone lead does not move."""
+    """5 m/s along x for a fifth of a second; the commanded position does not change."""
     world = straight(wind_mean=(5.0, 0.0))
     over(world)
     start = world.pos.copy()
@@ -98,7 +98,7 @@ def test_a_steady_wind_carries_the_drone_off_its_command():
     assert np.array_equal(world.cmd_pos, start) and np.allclose(world.vel, (5, 0, 0))
 
 
-def test_gusts_have_the_spread_and_the_memory_that_were_asked_for():
+def test_gusts_have_the_given_spread_and_memory():
     """200 rows for 3 s: standard deviation 2 within 10 %, and after 0.2 s of tau 0.2 s a correlation near 1/e."""
     world = straight(200, wind_sigma=2.0, wind_tau=0.2, init_no_done=10**6, seed=3)
     over(world)
@@ -113,7 +113,7 @@ def test_gusts_have_the_spread_and_the_memory_that_were_asked_for():
 
 
 def test_velocity_mode_flies_four_numbers():
-    """Half of 40, 40, 5 m/s and of 2 rad/s; nothing outside -1..1 is flown."""
+    """Half of 40, 40, 5 m/s and of 2 rad/s; values outside -1..1 fly as stop."""
     world = straight(4, action_mode="velocity", filter_hz=0, init_no_done=10**6)
     over(world)
     actions = np.array([(0.5, 0, 0.5, 0), (0, -0.5, 0, 0.5), (1.5, 0, 0, 0), (np.nan, 0, 0, 0)], np.float32)
@@ -180,7 +180,7 @@ def in_axes_of(world, points):
 
 
 def test_clearance_is_the_distance_to_the_nearest_box():
-    """Against the distance to the nearest of the points that fill each box, clipped to its sides."""
+    """Compared with the distance to the nearest point of each box, by clipping to its sides."""
     rng = np.random.default_rng(5)
     world = boxed(rng, 200, 25)
     world.pos[:] = rng.uniform((-45, -45, 0), (45, 45, 25), (200, 3))
@@ -192,7 +192,7 @@ def test_clearance_is_the_distance_to_the_nearest_box():
 
 
 def test_a_box_hides_what_is_behind_it():
-    """Against 1,000 points along each line of sight; lines that only graze a box are left out."""
+    """Compared with 1,000 points along each line of sight; lines that only graze a box are left out."""
     rng = np.random.default_rng(6)
     world = boxed(rng, 200, 25)
     world.pos[:] = rng.uniform((-45, -45, 0), (45, 45, 25), (200, 3))
@@ -209,8 +209,7 @@ def test_a_box_hides_what_is_behind_it():
 
 
 def test_a_drone_touches_a_box_at_forty_centimetres():
-    """Against a check of every position by the test's own distance: the steps in between are skipped only where no
-    contact can be."""
+    """Compared with a check of every position: the kernel skips steps only if contact is impossible."""
     rng = np.random.default_rng(7)
     world = boxed(rng, 64, 60, control_hz=500, init_no_done=10**6, max_sim_steps=10**6)
     stand(world, (300.0, 0.0, 0.0))
@@ -268,7 +267,7 @@ def test_params_are_rebuilt_from_the_two_poses():
     assert np.array_equal(p[0, :, 52:58], np.zeros((16, 6)))
 
 
-def test_the_motion_of_the_target_is_named():
+def test_the_motion_of_the_target_is_classified():
     world = straight(4, reward_params=True)
     over(world)
     world.veh_v[:, 0] = 0.4, 0.6, 0.4, 0.6
@@ -394,7 +393,7 @@ def test_the_past_holds_the_last_moments_oldest_first():
 
 
 def test_a_car_that_drove_off_is_still_in_the_pictures_of_before():
-    """The stacked pictures are those that were seen one by one, also when a car vanishes at the end of its road."""
+    """The stacked pictures equal the single pictures, also if a car vanishes at the end of its road."""
     options = {
         "curriculum": "straight",
         "control_hz": 20,

@@ -1,4 +1,4 @@
-"""Towns that a caller gives: what is made of what was left out, what is refused and how, and rows that share one."""
+"""Towns given by the caller: derived fields, error messages, and rows with a common town."""
 
 import numpy as np
 import pytest
@@ -39,13 +39,13 @@ def given(taker, values):
 
 
 def square(half=40.0):
-    """A square of four roads, as short as it can be given."""
+    """A square of four roads, with the minimal set of fields."""
     ring = [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2), (3, 0), (0, 3)]
     corners = [(-half, -half), (half, -half), (half, half), (-half, half)]
     return {"node_xy": np.array([corners]), "edge": np.array([ring])}
 
 
-def test_what_was_left_out_is_as_the_generator_makes_it(source, taker):
+def test_missing_fields_are_derived_as_by_the_generator(source, taker):
     """Lengths, directions, zones, successors, guarded nodes, cosines and the tallest box: equal to the bit."""
     world = given(taker, {name: source[name] for name in TOWN if name not in DERIVED})
     for name in TOWN:
@@ -64,7 +64,7 @@ def test_nodes_and_edges_are_enough():
 
 
 def test_junctions_of_a_small_town_by_hand():
-    """Two blocks of a city: a square of 80 m with a road through its middle, on which node 6 is a mere point.
+    """Two blocks of a city: a square of 80 m with a road through its middle, on which node 6 is only a bend.
 
     Roads meet at right angles: max(5 + 2, 6 / tan 45 degrees) = 7 m; the bend of node 6 is not guarded and has 2 m.
     """
@@ -106,7 +106,7 @@ def test_zones_by_the_angle_of_roads():
     assert world.edge_cut[0, 4, 0] == pytest.approx(12)  # of 30 m
 
 
-def test_boxes_may_be_given_by_place_and_size():
+def test_boxes_may_be_given_by_position_and_size():
     """Yaw 0, grey buildings, the tallest 12 m high."""
     boxes = {"box_pos": [[[0, 0, 6.0], [10, 0, 1.0]]], "box_half": [[[2, 2, 6.0], [1, 1, 1.0]]]}
     world = given(drawn(), {**square(), **boxes})
@@ -115,8 +115,8 @@ def test_boxes_may_be_given_by_place_and_size():
     assert (world.box_rgb[0, :2] == 150).all()
 
 
-def test_the_way_back_is_taken_only_where_there_is_no_other():
-    """One road alone: its ends are guarded and lead back; on a straight road they lead nowhere."""
+def test_the_way_back_is_taken_only_without_another():
+    """A single road: its ends are guarded and lead back; on a straight road they have no successor."""
     one = {"node_xy": [[[-50, 0.0], [50, 0.0]]], "edge": [[[0, 1], [1, 0]]]}
     world = given(drawn(), one)
     assert world.edge_next[0, :2, 0].tolist() == [1, 0] and world.guarded[0, :2].all()
@@ -126,7 +126,7 @@ def test_the_way_back_is_taken_only_where_there_is_no_other():
 
 @pytest.mark.parametrize("radius", [0.5, 0.1])
 def test_edges_may_be_shorter_than_a_sim_step(radius):
-    """A ring of 64 edges of 5 or 1 cm: the states that its cars come to are ones that the world takes back."""
+    """A ring of 64 edges of 5 or 1 cm: the world accepts the states that its cars reach."""
     around = 2 * np.pi * np.arange(64) / 64
     ring = {
         "node_xy": radius * np.stack([np.cos(around), np.sin(around)], 1)[None],
@@ -142,7 +142,7 @@ def test_edges_may_be_shorter_than_a_sim_step(radius):
 
 
 def test_the_target_of_a_straight_road_starts_on_its_first_edge():
-    """Also where the zone of a given road's far end is longer than half of it: at 10 m, where that begins, at most."""
+    """Also if the zone of a given road's far end is longer than half of it: at most at 10 m, where the zone begins."""
     one = {"node_xy": [[[-50, 0.0], [50, 0.0]]], "edge": [[[0, 1], [1, 0]]], "edge_cut": [[[0.0, 90.0], [90.0, 0.0]]]}
     world, other = drawn(curriculum="straight_mono"), drawn(curriculum="straight_mono")
     world.reset(instance=one)
@@ -151,7 +151,7 @@ def test_the_target_of_a_straight_road_starts_on_its_first_edge():
 
 
 def test_rows_may_share_a_town(source):
-    """One town of memory for eight rows, and the same bytes as eight copies of it."""
+    """One town in memory for eight rows, and the same bytes as eight copies of it."""
     world, copies = drawn(8), drawn(8)
     town = drawn(8, scene="village").town(3)
     world.reset(instance={**town, "instance_row": np.zeros(8, int)})
@@ -164,8 +164,8 @@ def test_rows_may_share_a_town(source):
             assert (getattr(copies, f.name) == getattr(world, f.name)).all()
 
 
-def test_a_town_that_is_handed_out_is_a_given_one():
-    """`town(row)` may be changed: it has no key by which it would pass for a drawn one."""
+def test_a_returned_town_counts_as_a_given_one():
+    """`town(row)` may be changed: it has no key, so it does not count as a drawn one."""
     world = drawn(4, town="row")
     town = world.town(2)
     assert sorted(town) == sorted(TOWN) and town["town_key"].tolist() == [[-1, -1, -1]]
@@ -173,8 +173,8 @@ def test_a_town_that_is_handed_out_is_a_given_one():
     assert not (world.box_rgb == 7).all()
 
 
-def test_a_given_town_makes_way_for_drawn_ones():
-    """A reset without an instance draws the town of the row's key again, also where towns last."""
+def test_a_reset_replaces_a_given_town():
+    """A reset without an instance draws the town of the row's key again, also with towns of several episodes."""
     world, other = drawn(town="row"), drawn(town="row")
     world.reset(instance=square())
     world.reset()
@@ -226,8 +226,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("fault", REFUSED)
-def test_what_cannot_be_is_refused_by_row_field_and_value(fault, source, taker):
-    """The sentence names them, and the world is left as it was."""
+def test_an_invalid_town_is_refused_by_row_field_and_value(fault, source, taker):
+    """The message names them, and the world is unchanged."""
     town = {name: array.copy() for name, array in source.items()}
     spoil, sentence = REFUSED[fault]
     spoil(town)
@@ -249,8 +249,8 @@ def test_what_cannot_be_is_refused_by_row_field_and_value(fault, source, taker):
         "a node at no place",
     ],
 )
-def test_it_is_also_refused_where_fields_were_left_out(fault, source, taker):
-    """Nothing is worked out of roads that lead nowhere."""
+def test_it_is_also_refused_with_missing_fields(fault, source, taker):
+    """Nothing is derived from invalid roads."""
     town = {name: array.copy() for name, array in source.items() if name not in DERIVED}
     spoil, sentence = REFUSED[fault]
     spoil(town)
@@ -280,7 +280,7 @@ def test_too_many_roads_at_a_node_are_refused():
     ],
 )
 def test_arrays_of_another_shape_are_refused(change, sentence):
-    """With the shape or type that is wanted."""
+    """The message names the required shape or type."""
     town = {name: array for name, array in {**square(), **change}.items() if array is not None}
     with pytest.raises(ShapeError, match=sentence):
         drawn().reset(instance=town)

@@ -1,4 +1,4 @@
-"""The client with scripted simulators: foreign ones, broken ones, and other programs."""
+"""The client with scripted simulators: valid ones, broken ones, and other programs."""
 
 import math
 import signal
@@ -14,7 +14,7 @@ from milkrun.tracking.config import REASONS, TrackingConfig
 from milkrun.tracking.link.client import Link, Patience
 from milkrun.tracking.link.scoring import Scorer
 from milkrun.tracking.moment import resize
-from tests.tracking.link_tools import PLENTY, Scripted, frame, greet, tell, world_of
+from tests.tracking.link_tools import PLENTY, Scripted, frame, greet, send_obs, world_of
 
 SHORT = Patience(silence=0.3, frame=0.3, index=0.1)
 IN_VIEW = (14.0, 1.0)
@@ -36,21 +36,21 @@ def params_of(target=IN_VIEW, crash=0.0):
 
 
 def plays(*scenes, **greeting):
-    """A simulator that answers each request by `tell` with these arguments."""
+    """A simulator that answers each request by `send_obs` with these arguments."""
 
     def play(raw):
         play.hello = greet(raw, **greeting)
         play.questions = []
-        for turn, told in enumerate(scenes):
-            play.questions.append(raw.expect("reset" if turn == 0 or told.get("fresh") else "step"))
-            tell(raw, **{"turn": turn, **{k: v for k, v in told.items() if k != "fresh"}})
+        for turn, scene in enumerate(scenes):
+            play.questions.append(raw.expect("reset" if turn == 0 or scene.get("fresh") else "step"))
+            send_obs(raw, **{"turn": turn, **{k: v for k, v in scene.items() if k != "fresh"}})
         raw.read()
 
     return play
 
 
 def flown(link, steps, action=6):
-    """The moments of a reset and so many steps."""
+    """The moments of a reset and of `steps` steps."""
     link.ask_reset()
     moments = [link.answer()]
     for _ in range(steps):
@@ -59,17 +59,17 @@ def flown(link, steps, action=6):
     return moments
 
 
-def told(*steps, **more):
-    """What a simulator tells at these sim steps."""
+def scenes_at(*steps, **more):
+    """Arguments of `send_obs` for these sim steps."""
     return [{"sim_step": n, "params": params_of(), **more} for n in steps]
 
 
-# -- what a simulator may leave to its client -------------------------------------------------------------------------
+# -- computations of the client ---------------------------------------------------------------------------------------
 
 
-def test_rewards_are_computed_where_the_simulator_does_not():
-    """The worked value of the window law: r_c 0.982046127; nothing is paid at the reset."""
-    with Scripted(plays(*told(0, 4))) as simulator:
+def test_rewards_are_computed_if_the_simulator_does_not():
+    """The known value of the window reward: r_c 0.982046127; the reset has no reward."""
+    with Scripted(plays(*scenes_at(0, 4))) as simulator:
         link = simulator.link()
         begun, stepped = flown(link, 1)
         link.close()
@@ -77,8 +77,8 @@ def test_rewards_are_computed_where_the_simulator_does_not():
     assert begun.r_c == stepped.r_c == stepped.reward == pytest.approx(0.982046127, abs=1e-9)
 
 
-def test_rewards_of_the_simulator_are_taken_as_they_are():
-    """With the cap `rewards`, base[20] and the scores stand."""
+def test_rewards_of_the_simulator_are_used_unchanged():
+    """With the cap `rewards`, base[20] and the scores are used."""
     base, scores = np.zeros(22), np.array([0.25, 1.0])
     base[20] = 0.75
 
@@ -117,9 +117,10 @@ def test_rewards_of_the_simulator_are_taken_as_they_are():
 
 
 def test_the_client_ends_an_episode_whose_target_is_lost():
-    """Out of the window from sim step 4 on, no_reward_done 8, init_no_done 0: lost at sim step 12, with -20 on top."""
+    """Out of the window from sim step 4 on, no_reward_done 8, init_no_done 0: lost at sim step 12, with an additional
+    -20."""
     away = [{"sim_step": n, "params": params_of((100.0, 0.0))} for n in (4, 8, 12)]
-    with Scripted(plays(*told(0), *away)) as simulator:
+    with Scripted(plays(*scenes_at(0), *away)) as simulator:
         link = simulator.link(init_no_done=0, no_reward_done=8, end_reward=True)
         moments = flown(link, 3)
         assert [REASONS[m.reason] for m in moments] == ["", "", "", "lost"]
@@ -130,9 +131,10 @@ def test_the_client_ends_an_episode_whose_target_is_lost():
 
 
 def test_the_client_ends_an_episode_by_time():
-    """max_sim_steps 8, and the target in view: truncated at sim step 8 with 20 on top; by max_steps at the first."""
+    """max_sim_steps 8, and the target in view: truncated at sim step 8 with an additional 20; by max_steps at the
+    first."""
     for options, steps in (({"max_sim_steps": 8}, 2), ({"max_steps": 1}, 1)):
-        with Scripted(plays(*told(0, 4, 8)[: steps + 1])) as simulator:
+        with Scripted(plays(*scenes_at(0, 4, 8)[: steps + 1])) as simulator:
             link = simulator.link(end_reward=True, **options)
             last = flown(link, steps)[-1]
             link.close()
@@ -142,7 +144,7 @@ def test_the_client_ends_an_episode_by_time():
 
 def test_the_client_ends_an_episode_out_of_range():
     """D-VAT as published: the target beyond six times the first distance along the axis."""
-    scenes = [*told(0, 4), {"sim_step": 8, "params": params_of((300.0, 0.0))}]
+    scenes = [*scenes_at(0, 4), {"sim_step": 8, "params": params_of((300.0, 0.0))}]
     with Scripted(plays(*scenes)) as simulator:
         link = simulator.link(reward="D-VAT", constants="as_published", init_no_done=0)
         moments = flown(link, 2)
@@ -151,12 +153,12 @@ def test_the_client_ends_an_episode_out_of_range():
 
 
 def test_the_lowest_reason_wins():
-    """The simulator says target_gone (11) while the time (10) is up; it says crash (1) while the target is lost (7)."""
+    """The simulator sends target_gone (11) at the time limit (10), and crash (1) while the target is lost (7)."""
     for options, said, params, reason in (
         ({"max_sim_steps": 4}, 11, params_of(), "time"),
         ({"init_no_done": 0, "no_reward_done": 0}, 1, params_of((100.0, 0.0), crash=1.0), "crash"),
     ):
-        with Scripted(plays(*told(0), {"sim_step": 4, "params": params, "reason": said})) as simulator:
+        with Scripted(plays(*scenes_at(0), {"sim_step": 4, "params": params, "reason": said})) as simulator:
             link = simulator.link(**options)
             assert REASONS[flown(link, 1)[1].reason] == reason
             link.close()
@@ -164,8 +166,8 @@ def test_the_lowest_reason_wins():
 
 @pytest.mark.parametrize(("reason", "paid"), [(11, 20.5), (1, 20.5), (0, 0.5)])
 def test_the_reward_of_an_end_is_paid_once(reason, paid):
-    """The simulator computes rewards, and the time is up: what it paid at an end of its own has the 20, else they are
-    added."""
+    """The simulator computes rewards, and the time is up: its reward at its own end includes the 20, otherwise the
+    client adds them."""
     scorer = Scorer(TrackingConfig(end_reward=True, max_sim_steps=4), frozenset({"rewards"}))
     scores = np.array([0.5, 1.0])
     scorer.reset(params_of(), True, scores)
@@ -184,7 +186,7 @@ def test_the_reward_of_an_end_is_paid_once(reason, paid):
     ],
 )
 def test_the_client_scores_as_the_world_does(options):
-    """Fourteen rows over one episode: a scorer with only params and the physical ends pays and ends alike."""
+    """Fourteen rows over one episode: a scorer with only params and the physical ends has the same rewards and ends."""
     config = TrackingConfig.build(
         size=16, ground_cell=10.0, max_vehicles=4, max_sim_steps=48, reward_params=True, **options
     )
@@ -205,9 +207,9 @@ def test_the_client_scores_as_the_world_does(options):
             assert found == pytest.approx(tuple(map(float, expected)), abs=1e-9)
 
 
-def test_commands_are_what_the_actions_mean():
+def test_commands_match_the_actions():
     """Forward at 30 m/s, turn left at 2 rad/s, none: stop; options that are not the default are in the hello."""
-    play = plays(*told(0, 4, 8, 12))
+    play = plays(*scenes_at(0, 4, 8, 12))
     with Scripted(play) as simulator:
         link = simulator.link(forward=30.0, scene="lake", norm=1, frame_stack=2)
         link.ask_reset()
@@ -253,9 +255,9 @@ def test_pictures_of_another_size_are_resized_by_area():
     assert thirds[0].tolist() == [[30, 150]] * 2  # (0 + 90/2) / 1.5, (90/2 + 180) / 1.5
 
 
-def test_a_cloud_that_a_simulator_has_not_is_empty():
+def test_a_missing_cloud_is_empty():
     """The option is on, but the simulator has no lidar: no point is a hit."""
-    with Scripted(plays(*told(0))) as simulator:
+    with Scripted(plays(*scenes_at(0))) as simulator:
         link = simulator.link(cloud=True, lidar_points=7)
         cloud = flown(link, 0)[0].cloud
         link.close()
@@ -264,11 +266,11 @@ def test_a_cloud_that_a_simulator_has_not_is_empty():
 
 @pytest.mark.parametrize("where", ["base", "params"])
 def test_a_number_that_is_not_finite_ends_the_episode(where):
-    """Terminated, reason nan, reward 0, and no such number reaches the receiver; the next reset goes on."""
+    """Terminated, reason nan, reward 0, and no such number reaches the receiver; the next reset works."""
     bad = params_of()
     base = np.ones(22)
     (base if where == "base" else bad)[3] = np.inf if where == "base" else np.nan
-    scenes = [*told(0), {"sim_step": 4, "params": bad, "base": base}, {**told(0)[0], "fresh": True}]
+    scenes = [*scenes_at(0), {"sim_step": 4, "params": bad, "base": base}, {**scenes_at(0)[0], "fresh": True}]
     with Scripted(plays(*scenes)) as simulator:
         link = simulator.link(other_state=True, reward_params=True)
         last = flown(link, 1)[1]
@@ -279,7 +281,7 @@ def test_a_number_that_is_not_finite_ends_the_episode(where):
         link.close()
 
 
-# -- what breaks ------------------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -306,12 +308,12 @@ def test_a_number_that_is_not_finite_ends_the_episode(where):
     ],
 )
 def test_an_answer_that_breaks_the_protocol_is_refused(changes):
-    """By an error that names host, port and environment."""
-    with Scripted(plays({**told(0)[0], **changes})) as simulator:
+    """The error names host, port and environment."""
+    with Scripted(plays({**scenes_at(0)[0], **changes})) as simulator:
         link = simulator.link()
         link.ask_reset()
-        who = rf"127\.0\.0\.1:{simulator.port} \(environment 0 of 1 in group 'main'\)"
-        with pytest.raises(LinkProtocol, match=who):
+        name = rf"127\.0\.0\.1:{simulator.port} \(environment 0 of 1 in group 'main'\)"
+        with pytest.raises(LinkProtocol, match=name):
             link.answer()
         link.close()
 
@@ -365,17 +367,17 @@ def says(data):
         (lambda raw: None, LinkError, "it closed the connection|ECONNRESET"),
     ],
 )
-def test_an_error_names_what_is_no_simulator(play, kind, what):
+def test_errors_identify_other_programs_and_versions(play, kind, what):
     """Another program, another version, a broken greeting."""
     with Scripted(play) as simulator:
-        with pytest.raises(kind, match=what) as told:
+        with pytest.raises(kind, match=what) as caught:
             simulator.link(patience=SHORT)
-        assert f"127.0.0.1:{simulator.port}" in str(told.value)
-        assert type(told.value).__module__ == "milkrun.core.errors"
+        assert f"127.0.0.1:{simulator.port}" in str(caught.value)
+        assert type(caught.value).__module__ == "milkrun.core.errors"
 
 
 def test_a_port_without_a_listener():
-    """The sentence says how to start one."""
+    """The message explains how to start one."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(LinkError, match=rf"127\.0\.0\.1:{port} .*milkrun simulate --port {port}.*auto_start"):
@@ -385,7 +387,7 @@ def test_a_port_without_a_listener():
 
 
 def test_a_silent_listener_times_out():
-    """It accepts and is silent, as a web server would be."""
+    """It accepts and is silent, like a web server."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         with pytest.raises(LinkTimeout, match=r"said nothing for 0\.3 s.*another program"):
@@ -397,16 +399,16 @@ def test_a_silent_listener_times_out():
 
 
 def dies(raw):
-    """It leaves."""
+    """It closes the connection."""
 
 
 def hangs(raw):
-    """It says nothing any more."""
+    """It stays silent."""
     raw.read()
 
 
 def stutters(raw):
-    """A frame that never ends, a byte at a time."""
+    """An endless frame, a byte at a time."""
     for byte in frame({"type": "obs", "x": "y" * 2000}):
         raw.sock.sendall(bytes([byte]))
         time.sleep(0.02)
@@ -420,11 +422,11 @@ def test_a_simulator_that_dies_in_a_step_ends_the_episode(way):
     def first(raw):
         greet(raw)
         raw.expect("reset")
-        tell(raw, 0, image=image, **told(0)[0])
+        send_obs(raw, 0, image=image, **scenes_at(0)[0])
         raw.expect("step")
         way(raw)
 
-    again = plays(*told(0))
+    again = plays(*scenes_at(0))
     with Scripted(first, again) as simulator:
         link = simulator.link(patience=SHORT, other_state=True)
         moments = flown(link, 1)
@@ -452,7 +454,7 @@ def test_a_simulator_that_died_between_two_turns_is_noticed_by_the_next_step():
     def first(raw):
         greet(raw)
         raw.expect("reset")
-        tell(raw, 0, **told(0)[0])
+        send_obs(raw, 0, **scenes_at(0)[0])
         raw.sock.close()
         gone.set()
 
@@ -472,7 +474,7 @@ def test_an_episode_that_never_came_is_requested_again():
         greet(raw)
         raw.expect("reset")
 
-    again = plays(*told(0))
+    again = plays(*scenes_at(0))
     with Scripted(first, again, first, first) as simulator:
         link = simulator.link()
         link.ask_reset()
@@ -485,12 +487,12 @@ def test_an_episode_that_never_came_is_requested_again():
 
 
 def test_a_reset_without_a_simulator_is_an_error():
-    """It died for good: the error comes at once, and the episode number is not used up."""
+    """After its death the error is immediate, and the episode number is not used up."""
 
     def first(raw):
         greet(raw)
         raw.expect("reset")
-        tell(raw, 0, **told(0)[0])
+        send_obs(raw, 0, **scenes_at(0)[0])
         raw.expect("step")
 
     with Scripted(first) as simulator:
@@ -500,7 +502,7 @@ def test_a_reset_without_a_simulator_is_an_error():
     for _ in range(2):
         with pytest.raises(LinkError, match="no simulator listens there"):
             link.ask_reset()
-    again = plays(*told(0))
+    again = plays(*scenes_at(0))
     with Scripted(again, port=simulator.port):
         flown(link, 0)
         link.close()
@@ -517,7 +519,7 @@ def test_pings_are_answered_and_waits_accepted():
             raw.send(type="wait", turn=0, missing=[])
         raw.send(type="ping")
         assert raw.expect("pong")
-        tell(raw, 0, **told(0)[0])
+        send_obs(raw, 0, **scenes_at(0)[0])
         raw.read()
 
     with Scripted(play) as simulator:
@@ -527,7 +529,7 @@ def test_pings_are_answered_and_waits_accepted():
 
 
 def test_a_busy_simulator_times_out_after_delay():
-    """It says `wait` for ever: after `delay` the client gives up, however short the signs of life are apart."""
+    """It sends `wait` forever: after `delay` the client gives up despite these signs of life."""
 
     def play(raw):
         greet(raw)
@@ -553,7 +555,7 @@ def interrupt():
 
 
 def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
-    """Ctrl-C in the middle of an answer: the connection is given up, and the next reset has a new one."""
+    """Ctrl-C in the middle of an answer: the connection is closed, and the next reset opens a new one."""
 
     def half(raw):
         greet(raw)
@@ -562,7 +564,7 @@ def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
         interrupt()
         raw.read()
 
-    with Scripted(half, plays(*told(0))) as simulator:
+    with Scripted(half, plays(*scenes_at(0))) as simulator:
         link = simulator.link()
         with pytest.raises(KeyboardInterrupt):
             link.ask_reset()
@@ -572,8 +574,8 @@ def test_an_interrupt_while_waiting_leaves_no_half_frame(interrupt):
         link.close()
 
 
-def test_a_link_that_is_forgotten_closes_its_connection():
-    """Without close(): the simulator hears `close`."""
+def test_garbage_collection_of_a_link_closes_its_connection():
+    """Without close(): the simulator receives `close`."""
     heard = []
 
     def play(raw):

@@ -1,4 +1,4 @@
-"""The bytes of docs/link.md, said and heard by a client that was written from that page alone."""
+"""The bytes of docs/link.md, sent and received by a client that was written from that page alone."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ LIMIT = 60
 
 
 def page_bytes():
-    """The messages of the page's conversation by their type; of `obs` only the beginning."""
+    """The messages of the page's example by type; of `obs` only the beginning."""
     found, name = {}, ""
     for line in PAGE.read_text(encoding="utf-8").split("### Bytes")[1].split("```")[1].splitlines():
         if said := re.match(r"[SC] (\w+)", line):
@@ -85,7 +85,7 @@ def simulator(*replies):
             assert not thread.is_alive()
 
 
-def test_the_frames_of_the_page_have_the_lengths_that_they_say():
+def test_the_frames_of_the_page_have_their_stated_lengths():
     """Twelve messages; the obs has a header of 0x8b bytes and a payload of 768 + 176 + 480 + 16."""
     begun = BYTES["obs"]
     assert len(BYTES) == 12 and obs().startswith(begun) and len(obs()) == 16 + 0x8B + 1440
@@ -95,8 +95,8 @@ def test_the_frames_of_the_page_have_the_lengths_that_they_say():
 
 
 @pytest.mark.parametrize("token", ["swordfish", b" swordfish\n"])
-def test_the_client_says_the_bytes_of_the_page(token):
-    """From hello with its mac to close, each message is the page's, and each reply is understood."""
+def test_the_client_sends_the_bytes_of_the_page(token):
+    """From hello with its mac to close, each message equals the page's, and each reply is accepted."""
     replies = (BYTES["challenge"], BYTES["welcome"], obs(), obs(1, 4), BYTES["pong"], BYTES["bye"])
     with simulator(*replies) as (port, heard):
         client = OtherClient("127.0.0.1", port, config={"size": 16}, token=token)

@@ -1,4 +1,4 @@
-"""Playing through the link in one process: the bytes of a row here, barriers, groups, episodes, what is refused."""
+"""Play through the link in one process: equality with an in-process row, barriers, groups, episodes, refusals."""
 
 import threading
 
@@ -98,7 +98,7 @@ def test_episodes_are_counted_as_a_row_counts_them(host):
 
 
 def test_moments_are_the_receivers_own(host):
-    """Writing into one changes no other, nor what a lost link shows last."""
+    """Writing into one changes neither another one nor the last moment of a lost link."""
     link = host.link(group="own", frame_stack=2, other_state=True)
     link.ask_reset()
     first = link.answer()
@@ -142,13 +142,13 @@ def test_without_barrier_each_is_answered_at_once(host):
 
 
 def test_missing_environments_are_named(host):
-    """Environments 1 and 3 of 4 send no request: the others time out and lose their connections; the rest goes on."""
+    """Environments 1 and 3 of 4 send no request: the others time out and lose their connections; then all play on."""
     links = host.links(4, group="missing", delay=2.0)
     for idx in (0, 2):
         links[idx].ask_reset()
-    with pytest.raises(LinkTimeout, match=r"environments 1, 3 of the group.*barrier") as told:
+    with pytest.raises(LinkTimeout, match=r"environments 1, 3 of the group.*barrier") as caught:
         links[0].answer()
-    assert "environment 0 of 4 in group 'missing'" in str(told.value) and f":{host.port}" in str(told.value)
+    assert "environment 0 of 4 in group 'missing'" in str(caught.value) and f":{host.port}" in str(caught.value)
     with pytest.raises(LinkTimeout, match="1, 3"):
         links[2].answer()
     for link in (links[1], links[3]):
@@ -162,13 +162,13 @@ def test_missing_environments_are_named(host):
     world.reset()
     world.observe()
     moments = [link.answer() for link in links]
-    assert differing(moments[0], moment_of(world, 0, True)) == []  # the requested episode that never came
+    assert differing(moments[0], moment_of(world, 0, True)) == []  # the requested episode without an answer
     for link in links:
         link.close()
 
 
 def test_groups_are_independent(host):
-    """The same index, other options and seeds: each group has its own world, and one at its barrier stops no other."""
+    """The same index, other options and seeds: each group has its own world, and one at its barrier blocks no other."""
     one, other = host.links(2, group="one"), host.links(2, group="other", size=24, seed=9)
     one[0].ask_reset()
     for link in other:
@@ -224,7 +224,7 @@ def test_a_simulator_limits_its_environments():
             link.close()
 
 
-def test_the_token_must_be_right(tmp_path):
+def test_the_token_must_match(tmp_path):
     """The right one plays; a wrong one and a missing one have different errors."""
     right, wrong, short = tmp_path / "right", tmp_path / "wrong", tmp_path / "short"
     right.write_text("a swordfish, a long one\n")
@@ -291,7 +291,7 @@ def test_requests_in_the_wrong_order_are_refused(host):
 
 @pytest.mark.parametrize("action", [1.5, [1, 2], "up", None, True, np.zeros(1, int)])
 def test_what_is_no_integer_is_refused_here(host, action):
-    """No request is sent, and the episode goes on."""
+    """No request is sent, and the episode continues."""
     link = host.link(group="kinds")
     link.ask_reset()
     link.answer()
@@ -312,28 +312,28 @@ def test_velocities_are_four_floats(host):
             link.ask_step(action)
     link.ask_step([0.5, 0.0, 0.0, -1.0])
     assert not link.answer().illegal
-    for none in (1.5, float("nan"), float("inf")):  # numbers, but no action: flown as stop
+    for none in (1.5, float("nan"), float("inf")):  # an invalid action: flown as stop
         link.ask_step([0.5, 0.0, 0.0, none])
         assert link.answer().illegal
     link.close()
 
 
 @pytest.mark.parametrize("link", ["udp://a:1", "tcp://", "tcp://a:99999", "tcp://a:1/" + "x" * 129, "tcp://a:1/a\nb"])
-def test_addresses_that_are_none_are_refused(link):
-    """Before anything is connected."""
+def test_invalid_addresses_are_refused(link):
+    """Before any connection."""
     with pytest.raises(ConfigError, match="link"):
         Link(TrackingConfig.build(link=link), seed=0, row=0, count=1)
 
 
 def test_rows_outside_their_count_are_refused():
-    """Before anything is connected."""
+    """Before any connection."""
     for row, count in ((-1, 2), (2, 2), (0, 0), (0, 65_537)):
         with pytest.raises(ConfigError):
             Link(TrackingConfig.build(link="tcp"), seed=0, row=row, count=count)
 
 
 def test_wrong_options_of_a_simulator_are_refused_at_its_start():
-    """A scene that there is not; an address beyond this machine without a token; a port that is taken."""
+    """An unknown scene; a public address without a token; a port in use."""
     with pytest.raises(ConfigError, match=r"scene.*did you mean 'desert'"):
         Hosted(defaults={"scene": "dessert"})
     with pytest.raises(ConfigError, match=r"0\.0\.0\.0.*token"):
@@ -346,8 +346,8 @@ def test_wrong_options_of_a_simulator_are_refused_at_its_start():
         Server(port=host.port)
 
 
-def test_a_failure_of_the_simulator_is_told_and_a_reset_goes_on(host, monkeypatch):
-    """The world raises in one step: an error that names no inside, and the next episode is played."""
+def test_a_failure_of_the_simulator_is_reported_and_a_reset_works(host, monkeypatch):
+    """The world raises in one step: the error has no internals, and the next episode is played."""
     from milkrun.tracking.world import Tracking
 
     link = host.link(group="fails")

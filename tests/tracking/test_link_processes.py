@@ -1,4 +1,4 @@
-"""Simulators in processes of their own: the command, started by hand and by the option, killed, stopped, left alone."""
+"""Simulators in separate processes: the command, started by hand and by the option, killed, stopped, abandoned."""
 
 import contextlib
 import json
@@ -30,11 +30,11 @@ from tests.tracking.link_tools import (
 )
 
 READY = 120.0
-"""Seconds in which a process that loads compiled code is ready, also while others use the cores."""
+"""Seconds for a process to load compiled code, also on a busy machine."""
 
 
 class Child:
-    """`milkrun simulate`, and a process that it takes for its parent."""
+    """`milkrun simulate`, and the process given as its parent."""
 
     def __init__(self):
         self.parent = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
@@ -65,15 +65,15 @@ def listens(port):
 
 
 def free_port():
-    """Below those that the system hands out by itself, so that no connection of another test has it."""
+    """A port below the ephemeral range, so that no connection of another test uses it."""
     for port in range(21_000 + os.getpid() % 1000, 32_000, 7):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("there is no free port")
 
 
-def test_the_command_says_that_it_is_ready(child):
-    """One line of JSON on stdout, as the page has it."""
+def test_the_command_reports_that_it_is_ready(child):
+    """One line of JSON on stdout, as on the page."""
     assert child.line == f'{{"ready":true,"port":{child.port},"proto":1}}\n'
 
 
@@ -99,7 +99,7 @@ def test_a_process_elsewhere_gives_the_bytes_of_a_row_here(child):
 
 
 def test_a_simulator_that_hangs_is_noticed_and_found_again(child):
-    """SIGSTOP in a step: link_lost; SIGCONT, and the next reset goes on with the next episode."""
+    """SIGSTOP in a step: link_lost; after SIGCONT the next reset starts the next episode."""
     config = TrackingConfig.build(link=f"tcp://127.0.0.1:{child.port}/hangs", **SMALL)
     link = Link(config, seed=5, row=0, count=1, patience=Patience(silence=3.0, index=PLENTY))
     link.ask_reset()
@@ -121,7 +121,7 @@ def test_a_simulator_that_hangs_is_noticed_and_found_again(child):
 
 
 def test_a_client_that_is_killed_frees_its_index(child):
-    """A process with a connection dies: the others go on, and its index may be taken again."""
+    """A process with a connection dies: the others play on, and its index is free again."""
     code = f"""
 import os, socket, sys, time
 from tests.tracking.link_tools import Raw, reset
@@ -150,8 +150,8 @@ time.sleep(600)
 
 
 def test_a_simulator_leaves_with_its_parent(child):
-    """The process that it was told of dies: it ends by itself, with nobody left and its port free. The last test of the
-    one that these share."""
+    """Its parent process dies: the simulator ends by itself, without clients, and frees its port. This is the last test
+    of the shared simulator."""
     with Raw.to(child.port) as raw:
         raw.expect("challenge")
         raw.send(**hello())
@@ -168,9 +168,9 @@ def test_a_simulator_leaves_with_its_parent(child):
 
 
 def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_user():
-    """Stopped, then killed in the middle of a step: link_lost within six seconds, and the next reset gives the episode
-    that would have come here. Environment 1 waits for the port that environment 0 opens. The second death within a
-    minute is the last: max_restarts is 1. Nothing is left."""
+    """Stopped, then killed during a step: link_lost within six seconds, and the next reset starts the next episode.
+    Environment 1 waits for the port that environment 0 opens. After the second death within a minute there is no
+    restart: max_restarts is 1. No process is left."""
     port = free_port()
     config = TrackingConfig.build(auto_start=True, port=port, delay=READY, max_restarts=1, **SMALL)
     links = [None, None]
@@ -215,7 +215,7 @@ def test_a_simulator_that_was_started_is_started_again_and_ends_with_its_last_us
 
 
 def test_a_free_port_is_shared_by_all_environments_of_a_process():
-    """port 0: one simulator for both, whichever comes first; it ends with the last that closes."""
+    """port 0: one simulator for both; it ends with the last one that closes."""
     config = TrackingConfig.build(auto_start=True, port=0, delay=READY, **SMALL)
     links = [Link(config, seed=5, row=row, count=2) for row in (1, 0)]
     (pid,) = simulators_of(os.getpid())
@@ -230,7 +230,7 @@ def test_a_free_port_is_shared_by_all_environments_of_a_process():
     assert not [t for t in threading.enumerate() if t.name.startswith("milkrun-link")]
 
 
-def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
+def test_free_ports_are_shared_by_environments_with_one_token(tmp_path):
     """Three environments, two secrets: two simulators, each with room for a group of 257."""
     links = []
     try:
@@ -252,7 +252,7 @@ def test_free_ports_are_shared_by_those_of_one_token(tmp_path):
 
 
 def test_a_taken_port_is_an_error_of_the_client(tmp_path):
-    """Another program listens there: the simulator's own sentence, in the error of the client."""
+    """Another program listens there: the client's error contains the simulator's message."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(LinkError, match=rf"port {port} of 127\.0\.0\.1 is taken: another program listens there"):

@@ -1,4 +1,4 @@
-"""The simulator's side, spoken to by a plain socket: every rule and error of the protocol, limits, random frames."""
+"""The simulator's side, tested with a plain socket: every rule and error of the protocol, limits, random frames."""
 
 import contextlib
 import resource
@@ -28,7 +28,7 @@ def raw(host):
 
 
 def test_a_conversation_by_the_page(raw):
-    """Greeting, a reset, a step, ping, close: the keys, dtypes and sizes of the tables."""
+    """Greeting, a reset, a step, ping, close: keys, dtypes and sizes of the tables."""
     challenge = raw.hello()
     assert challenge["proto"] == 1 and challenge["auth"] is False and len(challenge["nonce"]) == 16
     welcome = raw.expect("welcome")
@@ -48,8 +48,8 @@ def test_a_conversation_by_the_page(raw):
         ["scores", "f8", [2]],
     ]
     assert len(obs["payload"]) == 768 + 176 + 480 + 16
-    told = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "illegal")}
-    assert told == {"turn": 0, "sim_step": 0, "done": False, "truncated": False, "reason": 0, "illegal": False}
+    header = {k: obs[k] for k in ("turn", "sim_step", "done", "truncated", "reason", "illegal")}
+    assert header == {"turn": 0, "sim_step": 0, "done": False, "truncated": False, "reason": 0, "illegal": False}
     raw.send(type="ping")
     assert raw.read()["type"] == "pong"
     raw.send(**step(1, 99), surprise=[{"what": None}])
@@ -100,7 +100,7 @@ def test_every_nonce_is_new(host):
     ],
 )
 def test_a_wrong_hello_is_refused_by_its_code(raw, changes, code):
-    """And the connection is closed."""
+    """The connection is closed."""
     raw.hello(**changes)
     assert raw.refused() == code
 
@@ -145,15 +145,15 @@ def test_a_wrong_request_is_refused_by_its_code(raw, header, code):
         (frame(b"\xc1"), "protocol"),
     ],
 )
-def test_what_is_no_frame_is_answered_by_its_code(raw, data, code):
-    """A browser, TLS, a payload, a huge header, rubbish."""
+def test_an_invalid_frame_is_refused_by_its_code(raw, data, code):
+    """A browser, TLS, a payload, a huge header, random bytes."""
     raw.expect("challenge")
     raw.sock.sendall(data)
     assert raw.refused() == code
 
 
 def test_turns_out_of_order_are_refused_and_nothing_is_played(raw):
-    """The connection stays; the number that was due is still due."""
+    """The connection stays; the expected number is unchanged."""
     raw.hello()
     raw.expect("welcome")
 
@@ -180,7 +180,7 @@ def test_turns_out_of_order_are_refused_and_nothing_is_played(raw):
 
 
 def test_a_request_before_the_answer_is_refused(host):
-    """At a barrier: the first request is still answered when the other one comes."""
+    """At a barrier: the first request is still answered after the other one."""
     with Raw.to(host.port) as one, Raw.to(host.port) as other:
         for idx, connection in enumerate((one, other)):
             connection.hello(2, idx)
@@ -194,8 +194,8 @@ def test_a_request_before_the_answer_is_refused(host):
         assert one.expect("obs")["turn"] == other.expect("obs")["turn"] == 0
 
 
-def test_a_dropped_environment_no_longer_counts_and_may_come_again(host):
-    """Its connection breaks: the other is answered. With the same index it begins at turn 0, with a reset."""
+def test_a_dropped_environment_no_longer_counts_and_may_reconnect(host):
+    """Its connection breaks: the other is answered. With the same index it starts at turn 0, with a reset."""
     with Raw.to(host.port) as one, Raw.to(host.port) as other:
         for idx, connection in enumerate((one, other)):
             connection.hello(2, idx)
@@ -215,8 +215,8 @@ def test_a_dropped_environment_no_longer_counts_and_may_come_again(host):
 
 
 def test_a_new_member_waits_only_briefly_for_old_ones():
-    """At a barrier 0 has its answer before 1 and 2 connect. They wait for each other, then only briefly for 0, which
-    may not step again before they have their answers. From then on all step together."""
+    """At a barrier 0 has its answer before 1 and 2 connect. These wait for each other, then only briefly for 0, which
+    may not step before their answers. From then on all step together."""
     with Hosted(Limits(wait=0.05, newcomer=0.2, idle=0)) as host:
         links = [Raw.to(host.port) for _ in range(3)]
         for idx in (0, 1, 2):
@@ -226,7 +226,7 @@ def test_a_new_member_waits_only_briefly_for_old_ones():
                 links[0].send(**reset())
                 links[0].expect("obs")
         links[1].send(**reset(row=1))
-        for _ in range(8):  # more than 0.2 s: 2 is new too, and is waited for
+        for _ in range(8):  # more than 0.2 s: 2 is also new, so 1 waits for it
             assert links[1].expect("wait")["missing"] == [0, 2]
         links[2].send(**reset(row=2))
         assert [link.expect("obs")["turn"] for link in links[1:]] == [0, 0]
@@ -241,7 +241,7 @@ def test_a_new_member_waits_only_briefly_for_old_ones():
 
 
 def test_a_client_that_waits_for_a_world_gets_signs_of_life(monkeypatch):
-    """Making it takes long: `wait` with an empty list until the welcome; a request is too early."""
+    """The creation is slow: `wait` with an empty list until the welcome; a request is too early."""
     from milkrun.tracking.link import server
 
     go, make = threading.Event(), server.make_world
@@ -261,7 +261,7 @@ def test_a_client_that_waits_for_a_world_gets_signs_of_life(monkeypatch):
 
 
 def test_a_world_that_cannot_be_made_is_an_internal_error(monkeypatch):
-    """No memory, say: the error is `internal`, and the simulator lives."""
+    """For example without memory: the error is `internal`, and the simulator lives."""
     from milkrun.tracking.link import server
 
     make = server.make_world
@@ -277,8 +277,8 @@ def test_a_world_that_cannot_be_made_is_an_internal_error(monkeypatch):
 
 
 def test_a_large_group_is_played_in_chunks_with_signs_of_life_between(host, monkeypatch):
-    """Rows that take a second each: every environment hears `wait` with an empty list before its picture, which is the
-    same as ever."""
+    """Rows that take a second each: every environment gets `wait` with an empty list before its picture, which is
+    unchanged."""
     from milkrun.tracking.link import server
 
     make = server.make_world
@@ -298,7 +298,7 @@ def test_a_large_group_is_played_in_chunks_with_signs_of_life_between(host, monk
     assert found[0] == found[1]
 
 
-def test_hello_must_come_in_time():
+def test_hello_has_a_time_limit():
     """A connection with an incomplete hello is dropped."""
     with Hosted(Limits(greeting=0.05, frame=30, wait=30, idle=0)) as host, Raw.to(host.port) as raw:
         raw.expect("challenge")
@@ -306,8 +306,8 @@ def test_hello_must_come_in_time():
         assert raw.refused() == "protocol"
 
 
-def test_a_frame_must_be_completed_in_time():
-    """After the greeting a client may think as long as it likes, but not in the middle of a frame."""
+def test_a_frame_has_a_time_limit():
+    """After the greeting a client may be silent, but not in the middle of a frame."""
     with Hosted(Limits(greeting=30, frame=0.05, wait=30, idle=0)) as host, Raw.to(host.port) as raw:
         raw.hello()
         raw.expect("welcome")
@@ -317,8 +317,8 @@ def test_a_frame_must_be_completed_in_time():
 
 
 def ping_until_blocked(raw):
-    """Sends pings without reading until the server has stopped reading; the number of whole pings, and the rest of the
-    last one."""
+    """Sends pings without reading until the server stops reading; returns the number of whole pings, and the rest of
+    the last one."""
     ping = frame({"type": "ping"})
     block, sent = 1000 * ping, 0
     raw.sock.settimeout(1.0)
@@ -326,15 +326,15 @@ def ping_until_blocked(raw):
         while sent < 1 << 26:
             sent += raw.sock.send(block[sent % len(ping) :])
     raw.sock.settimeout(PLENTY)
-    assert sent < 1 << 26, "the server reads on"
+    assert sent < 1 << 26, "the server keeps reading"
     whole, cut = divmod(sent, len(ping))
     return whole, ping[cut:] if cut else b""
 
 
 def test_a_client_that_does_not_read_is_not_served(host):
-    """At a barrier a client requests a reset, then pings and reads nothing: soon the server reads no more of it.
+    """At a barrier a client requests a reset, then pings and reads nothing: the server stops reading from it.
 
-    Others are served. The answer to the reset comes behind the backlog of pongs, none of which is missing or cut.
+    Others are served. The answer to the reset follows the backlog of pongs, none of which is missing or cut.
     """
     with Raw.to(host.port) as greedy, Raw.to(host.port) as other:
         for idx, connection in enumerate((greedy, other)):
@@ -355,7 +355,7 @@ def test_a_client_that_does_not_read_is_not_served(host):
 
 
 def test_connections_are_limited():
-    """One environment and the spare ones: the next connection is refused as busy, until another one ends."""
+    """One environment and the spare connections: the next one is refused as busy, until another one ends."""
     with Hosted(max_envs=1) as host:
         knocking = [Raw.to(host.port) for _ in range(SPARE + 1)]
         for raw in knocking:
@@ -374,7 +374,7 @@ def test_connections_are_limited():
 
 
 def test_a_simulator_without_environments_ends():
-    """After the idle time, counted from the last one that left."""
+    """After the idle time since the last one left."""
     with Hosted(Limits(wait=0.05, idle=0.3)) as host:
         with Raw.to(host.port) as raw:
             raw.hello()
@@ -387,23 +387,23 @@ def test_a_simulator_without_environments_ends():
 
 
 def test_the_log_has_a_line_for_each_connection_and_end(host):
-    """One line each, with the environment, its group and where it comes from."""
+    """One line each, with the environment, its group and its address."""
     with Raw.to(host.port) as raw:
-        raw.hello(group="told")
+        raw.hello(group="logged")
         raw.expect("welcome")
         raw.send(type="close")
         raw.expect("bye")
-    lines = [line for line in host.log if "'told'" in line]
+    lines = [line for line in host.log if "'logged'" in line]
     assert [line.rsplit(": ", 1)[1] for line in lines] == ["here", "closed"]
-    assert lines[0].startswith("environment 0 of group 'told' (127.0.0.1:")
+    assert lines[0].startswith("environment 0 of group 'logged' (127.0.0.1:")
 
 
 # -- random frames ----------------------------------------------------------------------------------------------------
 
 
 class Attack:
-    """Random and mutated frames, many a connection, at every stage of a conversation. A connection that was closed is
-    reset by this side, so that its port is free at once."""
+    """Random and mutated frames, many on each connection, at every stage of a conversation. Closed connections are
+    reset by this side, so that their port is free immediately."""
 
     def __init__(self, port, seed):
         self.port, self.rng, self.sock, self.sent = port, np.random.default_rng(seed), None, 0
@@ -465,7 +465,7 @@ class Attack:
 
 
 def storm(host, seed, count):
-    """Bytes by which the server has grown; it still plays, and has forgotten all connections."""
+    """Growth of the server's memory in bytes; asserts that it still plays and has dropped all connections."""
     attack = Attack(host.port, seed)
     attack.play(count // 10)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -482,7 +482,7 @@ def storm(host, seed, count):
 
 
 def test_random_frames_do_no_harm():
-    """10,000 of them, at every stage of a conversation: the server lives, forgets them, and grows by < 50 MB."""
+    """10,000 of them, at every stage of a conversation: the server lives, drops them, and grows by < 50 MB."""
     with Hosted(QUICK) as host:
         assert storm(host, 0, 10_000) < 50e6
     assert not any("Traceback" in line for line in host.log)

@@ -1,4 +1,4 @@
-"""The second client of the link plays each simulator of this repository; they share only docs/link.md."""
+"""The second client of the link plays each simulator of this repository; the only common source is docs/link.md."""
 
 import math
 import time
@@ -30,7 +30,7 @@ def milkrun(**options):
 
 
 SIMULATORS = [bridge, milkrun]
-"""Every simulator of this repository: a context that takes `token` and `max_envs` and gives a port."""
+"""Every simulator of this repository: a context manager with `token` and `max_envs` that returns a port."""
 
 
 @pytest.fixture(scope="module", params=SIMULATORS, ids=lambda start: start.__name__)
@@ -40,7 +40,7 @@ def simulator(request):
 
 @pytest.fixture(scope="module")
 def port(simulator):
-    """Of one that all tests share: each has groups of its own."""
+    """The port of a simulator shared by all tests, each with its own groups."""
     with simulator() as port:
         yield port
 
@@ -70,7 +70,7 @@ def step(client):
 
 
 def refusal(code, act, *args, **keys):
-    """The text of the error that an act meets, which must have this code."""
+    """The text of the error raised by `act`, which must have this code."""
     with pytest.raises(SimulatorError) as caught:
         act(*args, **keys)
     assert caught.value.code == code, caught.value
@@ -96,7 +96,7 @@ def test_an_episode_is_played_and_played_again(connect):
 
 
 def test_forward_is_where_the_drone_is_headed(connect):
-    """0.2 s at up to 40 m/s: at most 8 m along the first yaw, and hardly anything across it or up."""
+    """0.2 s at up to 40 m/s: at most 8 m along the first yaw, and almost nothing across it or up."""
     client = connect()
     start = reset(client)["base"]
     end = [step(client) for _ in range(25)][-1]["base"]
@@ -107,8 +107,7 @@ def test_forward_is_where_the_drone_is_headed(connect):
 
 
 def test_the_numbers_of_an_obs_agree(connect):
-    """Drone, camera and target stand in `base` and in several places of `params`; by the page's words they follow from
-    each other."""
+    """Drone, camera and target occur in `base` and several times in `params`; the page defines their relations."""
     client = connect()
     reset(client)
     obs = [step(client) for _ in range(5)][-1]
@@ -116,7 +115,7 @@ def test_the_numbers_of_an_obs_agree(connect):
     camera, target, yaw = p[7:23].reshape(4, 4), p[23:39].reshape(4, 4), base[19]
     assert math.isclose(p[3], p[0] / 2 / math.tan(p[2] / 2))
     assert math.isclose(p[5], base[3]) and np.allclose(p[45:48], camera[:3, 3])
-    # The camera looks down by its pitch, and its forward axis meets the ground in the middle of the picture.
+    # The camera is tilted down by its pitch, and its forward axis hits the ground in the middle of the picture.
     assert math.isclose(math.asin(-camera[2, 0]), p[4], abs_tol=1e-9)
     far = -camera[2, 3] / camera[2, 0]
     assert np.allclose(p[39:42], camera[:3, 3] + far * camera[:3, 0], atol=1e-6)
@@ -131,8 +130,8 @@ def test_the_numbers_of_an_obs_agree(connect):
 
 
 def test_with_a_barrier_two_move_together(connect):
-    """The first hears that the second is missing; a question before the answer is refused and the open one is still
-    answered; when the second has gone, the first goes on alone."""
+    """The first gets `wait` with the second as missing. A question before the answer is refused and the open one is
+    still answered. After the second has left, the first plays on alone."""
     one, two = (connect(n=2, idx=idx) for idx in (0, 1))
     one.ask_reset(7, 0, 0)
     one._send({"type": "step", "turn": 1, "action": 0, "cmd": FORWARD[1]})
@@ -154,8 +153,8 @@ def test_with_a_barrier_two_move_together(connect):
     assert one.answer()["sim_step"] == 16
 
 
-def test_a_lost_client_comes_back_with_its_index(connect):
-    """While the loss is not noticed the answer is `index`; then it begins with turn 0, a reset."""
+def test_a_lost_client_reconnects_with_its_index(connect):
+    """Before the server detects the loss the answer is `index`; then the client starts with turn 0, a reset."""
     connect()._socket.close()
     late = time.monotonic() + LIMIT
     while True:
@@ -195,7 +194,7 @@ def test_members_of_a_group_agree(connect):
         (b"MRLK\1\0\0\0\x0b\0\0\0\1\0\0\0\x81\xa4type\xa4pong_", "too_large"),
     ],
 )
-def test_what_may_not_be_sent_is_refused_by_its_name(connect, sent, code):
+def test_an_invalid_message_is_refused_by_its_code(connect, sent, code):
     """Another version, an unknown message, a header of 65,537 bytes, a payload."""
     client = connect()
     client._socket.sendall(sent)

@@ -1,4 +1,4 @@
-"""Frames of the link: the bytes of the protocol's page, every limit, and what random bytes do to the decoder."""
+"""Frames of the link: the bytes of the protocol's page, every limit, and random bytes in the decoder."""
 
 import re
 import subprocess
@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "link.md"
 
 
 def page_frames():
-    """The frames of the page, by the words before their bytes; the obs, which is shortened there, is left out."""
+    """The frames of the page, by their captions, without the obs, which the page shortens."""
     block = PAGE.read_text().split("### Bytes")[1].split("```text\n")[1].split("```")[0]
     found = {}
     for part in re.split(r"\n(?=[SC] )", "\n" + block):
@@ -75,7 +75,7 @@ def decoded(data, **options):
 
 
 def fault(data, **options):
-    """The code with which bytes are refused."""
+    """The error code of refused bytes."""
     with pytest.raises(Fault) as refused:
         decoded(data, **options)
     return refused.value.code
@@ -83,7 +83,7 @@ def fault(data, **options):
 
 @pytest.mark.parametrize("kind", HEADERS)
 def test_frames_are_the_bytes_of_the_page(kind):
-    """Written and read: each frame that the page shows in full."""
+    """Written and read: each complete frame of the page."""
     shown = page_frames()
     assert shown.keys() == HEADERS.keys()
     assert wire.encode(HEADERS[kind]) == shown[kind]
@@ -95,8 +95,8 @@ def test_the_mac_of_the_page_is_hmac_sha256():
     assert wire.mac_of(b"swordfish", bytes(range(16)), "main", 0).hex().startswith("d4f1aac1a00d74bf5a3f2b08b1e3467b")
 
 
-def test_frames_come_whole_however_the_bytes_are_cut():
-    """A conversation in pieces of one byte, of seven, and at once."""
+def test_frames_are_complete_for_any_split_of_the_bytes():
+    """A conversation in pieces of one byte, of seven, and in one piece."""
     headers = list(HEADERS.values())
     data = b"".join(frame(header, b"x" * k) for k, header in enumerate(headers))
     expected = [(header, b"x" * k) for k, header in enumerate(headers)]
@@ -115,7 +115,7 @@ def test_frames_come_whole_however_the_bytes_are_cut():
 
 
 def nested(levels):
-    """A header of so many levels."""
+    """A header with `levels` levels."""
     value = []
     for _ in range(levels - 2):
         value = [value]
@@ -156,7 +156,7 @@ def nested(levels):
         (frame(b"\x82\xa4type\xa4ping\xa1x" + b"\x91" * 60_000 + b"\xc0"), "too_large"),
     ],
 )
-def test_what_is_no_frame_is_refused_by_its_code(data, code):
+def test_an_invalid_frame_is_refused_by_its_code(data, code):
     """One case for each rule of the page."""
     assert fault(data) == code
 
@@ -176,14 +176,14 @@ def test_the_limits_themselves_are_allowed(header):
     assert decoded(frame(header)) == [(header, b"")]
 
 
-def test_a_wrong_prefix_is_refused_before_its_body_comes():
-    """Sixteen bytes are enough to know; so is the first wrong one."""
+def test_a_wrong_prefix_is_refused_before_its_body():
+    """After sixteen bytes, or after the first wrong one."""
     assert fault(frame({"type": "ping"}, b"1")[:16], max_payload=0) == "too_large"
     assert fault(b"MRLX") == "version"
 
 
 def test_arrays_are_read_in_their_order():
-    """Two arrays of six bytes and two numbers, misaligned as they come."""
+    """Two arrays of six bytes and two numbers, misaligned."""
     payload = bytes(range(6)) + np.array([1.5, -2.0]).tobytes()
     header = {"type": "obs", "arrays": [["a", "u1", [2, 3]], ["b", "f8", [2]], ["c", "i4", [0]]]}
     arrays = wire.read_arrays(header, memoryview(payload))
@@ -216,14 +216,14 @@ def test_arrays_are_read_in_their_order():
     ],
 )
 def test_arrays_that_do_not_fit_their_payload_are_refused(arrays):
-    """Eight bytes are there."""
+    """The payload has eight bytes."""
     with pytest.raises(Fault) as refused:
         wire.read_arrays({"type": "obs", "arrays": arrays}, memoryview(bytes(8)))
     assert refused.value.code == "protocol"
 
 
 def mutated(rng, data):
-    """Some bytes flipped, cut out, doubled or put in."""
+    """Some bytes flipped, removed, duplicated or inserted."""
     data = bytearray(data)
     for _ in range(rng.integers(1, 4)):
         at = int(rng.integers(len(data) + 1))
@@ -240,7 +240,7 @@ def mutated(rng, data):
 
 
 def fuzz(seed, count):
-    """Random and mutated frames against the client's decoder; how many were refused."""
+    """Random and mutated frames in the client's decoder; returns how many were refused."""
     rng, refused = np.random.default_rng(seed), 0
     obs = frame({**HEADERS["ping"], "type": "obs", "arrays": [["a", "u1", [2, 3]], ["b", "f8", [2]]]}, bytes(22))
     models = [*(frame(header) for header in HEADERS.values()), obs]
@@ -260,19 +260,19 @@ def fuzz(seed, count):
     return refused
 
 
-def test_random_frames_are_refused_by_our_own_error():
-    """10,000 of them: nothing but a Fault comes out, and most are refused."""
+def test_random_frames_raise_only_fault():
+    """10,000 of them: no other exception occurs, and most are refused."""
     assert 5_000 < fuzz(0, 10_000) < 10_000
 
 
 @pytest.mark.long
-def test_a_million_random_frames_are_refused_by_our_own_error():
+def test_a_million_random_frames_raise_only_fault():
     """The same, longer."""
     assert fuzz(1, 1_000_000) > 500_000
 
 
 def test_the_tracking_world_needs_no_msgpack():
-    """Importing the package of the link loads nothing; without msgpack its modules name the extra."""
+    """Importing the package of the link imports no library; without msgpack its modules name the extra."""
     code = """
 import sys
 sys.modules["msgpack"] = None

@@ -1,4 +1,4 @@
-"""The tracking world needs no display: it makes and writes pictures where OpenGL, EGL, OSMesa and X11 are not there."""
+"""The tracking world needs no display: it renders and writes pictures without OpenGL, EGL, OSMesa and X11."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ print(sorted({path for path in mapped if os.path.basename(path).startswith(HIDDE
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_pictures_are_made_without_any_display(tmp_path):
-    """A world steps, looks, renders and writes a PNG; none of the libraries is in the process at its end."""
+    """A world steps, observes, renders and writes a PNG; none of the libraries is loaded in the process at its end."""
     done = subprocess.run(
         [sys.executable, "-c", HIDE + PLAY + LOADED, str(tmp_path / "a.png")], capture_output=True, text=True
     )

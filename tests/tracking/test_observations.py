@@ -1,5 +1,4 @@
-"""What is shown beside and instead of the image: stacked frames, the drone's own motion, the lidar; and that looking
-changes nothing."""
+"""Observations besides the image: stacked frames, the drone's motion, the lidar. Observing changes no state."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ def points(world: Tracking) -> np.ndarray:
 
 @pytest.mark.parametrize("yaw", [0.0, 1.0, -2.5])
 def test_a_wall_ahead_is_a_straight_line_of_points(yaw):
-    """A face 10 m ahead, normal to the heading: point 0 is (10, 0, 0), and all that meet it have x = 10."""
+    """A face 10 m ahead, normal to the heading: point 0 is (10, 0, 0), and all points on it have x = 10."""
     world = world_of(**CLOUD)
     world.pos[0], world.yaw[0], world.sim_step[0] = (3, -4, 5), yaw, 250
     c, s = math.cos(yaw), math.sin(yaw)
@@ -49,7 +48,7 @@ def test_a_wall_ahead_is_a_straight_line_of_points(yaw):
 
 
 def test_points_run_counter_clockwise():
-    """A wall to the left is met by points round a quarter of the turn, 100 of 400."""
+    """A wall to the left has the points around a quarter of the turn, 100 of 400."""
     world = world_of(**CLOUD)
     world.pos[0] = 0, 0, 5
     put_box(world, 0, (0, 6, 5), (1, 1, 5))
@@ -58,8 +57,8 @@ def test_points_run_counter_clockwise():
     assert (seen[:80] == 0).all() and (seen[120:] == 0).all()
 
 
-def test_above_the_roofs_nothing_is_met():
-    """Every number is 0, never inf, also far from everything and beyond 16 m."""
+def test_above_the_roofs_no_ray_hits():
+    """Every number is 0, never inf, also far from all boxes and beyond 16 m."""
     world = world_of(**CLOUD)
     put_box(world, 0, (5, 0, 5), (2, 2, 5))
     put_box(world, 1, (0, 30, 15), (2, 12, 15))
@@ -67,8 +66,8 @@ def test_above_the_roofs_nothing_is_met():
     assert (points(world) == 0).all()
 
 
-def test_the_nearest_box_within_range_is_met():
-    """At 5 m before one at 9 m; at 0.1 m it is too near for the lidar, which then sees the one behind it."""
+def test_the_nearest_box_within_range_is_hit():
+    """At 5 m in front of one at 9 m; at 0.1 m it is too near for the lidar, which then hits the one behind it."""
     world = world_of(**CLOUD)
     world.pos[0] = 0, 0, 5
     put_box(world, 0, (10, 0, 5), (1, 1, 5))
@@ -79,8 +78,8 @@ def test_the_nearest_box_within_range_is_met():
     assert abs(points(world)[0, 0] - 4.1) < 1e-5
 
 
-def test_a_car_is_met_at_its_body_and_above_it_at_its_cabin():
-    """A truck: body 8 m long to 1.35 m, cabin 5.6 m long above it; nothing below 0.25 m nor when it has left."""
+def test_a_car_is_hit_at_its_body_and_above_it_at_its_cabin():
+    """A truck: body 8 m long to 1.35 m, cabin 5.6 m long above it; no hit below 0.25 m nor after it has left."""
     world = world_of(**CLOUD)
     world.n_veh[0], world.veh_on[0, 0], world.veh_kind[0, 0] = 1, True, tables.KINDS.index("truck")
     world.veh_pose[0, 0] = 10, 0, math.pi
@@ -110,7 +109,7 @@ def test_other_state_has_19_numbers_in_their_order():
 
 
 def test_frames_are_the_last_images_with_the_oldest_first():
-    """At reset the first image three times; after that each frame is the image that was seen at its step."""
+    """At reset the first image three times; after that each frame is the image of its step."""
     options = {"size": 32, "ground_cell": 2.0, "scene": "village"}
     plain, stacked = world_of(2, **options), world_of(2, frame_stack=3, **options)
     plain.reset()
@@ -126,11 +125,11 @@ def test_frames_are_the_last_images_with_the_oldest_first():
         images.append(plain.observe()["image"].copy())
 
 
-# -- looking ------------------------------------------------------------------------------------------------------
+# -- observing ----------------------------------------------------------------------------------------------------
 
 
-def test_looking_changes_nothing():
-    """Observed after every step, after every third, and at the end only: the same bytes of state and image."""
+def test_observing_changes_no_state():
+    """Observed after every step, after every third, and only at the end: the same bytes of state and image."""
     ends = []
     for every in (1, 3, 100):
         world = world_of(3, size=32, ground_cell=2.0, scene="downtown", weather="snow", other_state=True, cloud=True)
@@ -148,7 +147,7 @@ def test_looking_changes_nothing():
 
 @pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize("stack", [0, 2])
-def test_rows_never_reset_look_black_and_every_byte_is_written(debug, stack):
+def test_rows_never_reset_are_black_and_every_byte_is_written(debug, stack):
     config = TrackingConfig(size=16, ground_cell=2.0, other_state=True, cloud=True, frame_stack=stack)
     world = Tracking(2, config, seed=0, debug=debug)
     for name in ("image", "frames", "other_state", "cloud"):
@@ -159,7 +158,7 @@ def test_rows_never_reset_look_black_and_every_byte_is_written(debug, stack):
     assert (seen["other_state"] == still).all() and (seen["cloud"] == 0).all()
 
 
-def test_rows_that_share_a_town_see_what_rows_with_copies_see():
+def test_rows_that_share_a_town_observe_the_same_as_rows_with_copies():
     """Two rows on one town by `instance_row`, and two with a copy each."""
     world = world_of(2, size=32, ground_cell=2.0)
     world.reset()

@@ -1,4 +1,4 @@
-"""Pictures for people: what stands where, and that everything to be seen is there."""
+"""Rendered pictures: layout and completeness."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def has(pixels: np.ndarray, colour: tuple[int, ...]) -> np.ndarray:
     return np.argwhere((pixels == colour).all(-1))
 
 
-def test_the_picture_shows_the_camera_beside_the_town_from_above():
-    """uint8 (512, 1024, 3): on the left the shot of 256, doubled; on the right what is to be kept in view."""
+def test_the_picture_has_the_camera_on_the_left_and_the_map_on_the_right():
+    """uint8 (512, 1024, 3): on the left the shot of 256, doubled; on the right the map with the window."""
     world = world_of(scene="lake")
     pixels = world.render(1)
     assert pixels.shape == (512, 1024, 3) and pixels.dtype == np.uint8
@@ -41,17 +41,17 @@ def from_above(world: Tracking, row: int = 0) -> Canvas:
 
 
 def test_the_ring_is_round_the_target():
-    """North up, around the drone: its middle is where the target stands."""
+    """North up, around the drone: the ring's middle is the target's position."""
     world = world_of(scene="desert")
     canvas = from_above(world)
-    ring = has(canvas.pixels[44:490], LATE)  # without the words
+    ring = has(canvas.pixels[44:490], LATE)  # without the text
     rows, columns = (ring.min(0) + ring.max(0)) / 2
     x, y = canvas.to_px(world.veh_pose[0, 0, :2])
     assert abs(columns + 0.5 - x) < 2 and abs(rows + 44.5 - y) < 2
 
 
-def test_the_drone_is_in_the_middle_and_the_window_where_the_reward_looks():
-    """The sides of the window are dashed, in the colour of the drone; beyond its corners there are none."""
+def test_the_drone_is_in_the_middle_and_the_window_is_that_of_the_reward():
+    """The sides of the window are dashed, in the colour of the drone, and end at its corners."""
     world = world_of(scene="desert")
     canvas = from_above(world)
     drone, corners = canvas.to_px(world.pos[0, :2]), canvas.to_px(view_window(world, 0))
@@ -66,7 +66,7 @@ def test_the_drone_is_in_the_middle_and_the_window_where_the_reward_looks():
 
 
 def test_the_map_shows_the_town_to_scale_with_north_up():
-    """A box 10 m east and 20 m north of the drone, 8 x 4 m, is there on the map; roads and grass are the ground's."""
+    """A box 10 m east and 20 m north of the drone, 8 x 4 m, is at that place; roads and grass have ground colours."""
     world = world_of(scene="village")
     world.n_box[0], world.box_pos[0, 0], world.box_half[0, 0] = 1, (*world.pos[0, :2] + (10, 20), 1.0), (4, 2, 1.0)
     world.box_yaw[0, 0], world.box_kind[0, 0], world.n_veh[0] = 0, 7, 1
@@ -94,15 +94,16 @@ def test_the_window_is_the_quadrilateral_of_the_reward():
 
 
 def test_bright_ground_stays_bright():
-    """Pure white of any pattern is lit between 0.94 and 1.06, in shadow 0.62 of that: never below 148, never dyed."""
+    """Pure white is lit between 0.94 and 1.06 by its pattern, in shadow 0.62 of that: never below 148, never
+    coloured."""
     world = world_of(scene="citystreet")
     world.palette[:] = 255
     cells = ground(world, 0)
     assert cells.min() == 148 and cells.max() == 255 and (cells == cells[..., :1]).all()
 
 
-def test_a_target_below_a_roof_is_said_to_be_hidden():
-    """In full reward, since `occlusion` ignores roofs by default: the picture, its caption, colour and gauge say it."""
+def test_a_target_below_a_roof_is_shown_as_hidden():
+    """With full reward, since `occlusion` ignores roofs by default: picture, caption, colour and gauge show it."""
     world = world_of(scene="desert")
     world.pos[0], world.yaw[0], world.pitch[0] = (*world.veh_pose[0, 0, :2], 20.0), 0.0, 1.0
     world.pos[0, 0] -= 20 / math.tan(1.0)
@@ -117,10 +118,10 @@ def test_a_target_below_a_roof_is_said_to_be_hidden():
     assert (world.render(0)[:20, :8] == PAPER).any() and not (world.render(1)[:20, :8] == PAPER).all(-1).any()
     world.yaw[0] += math.pi / 2
     world.step([6, 6])
-    assert not world.visible[0] and not is_hidden(world, 0)  # beyond the picture: elsewhere, not hidden
+    assert not world.visible[0] and not is_hidden(world, 0)  # outside of the picture: not hidden
 
 
-def test_grey_worlds_have_a_picture_too():
+def test_grey_worlds_have_a_picture():
     pixels = world_of(channels=1, size=16).render(0)
     assert (pixels[40:, :510, 0] == pixels[40:, :510, 2]).all()
 
@@ -132,7 +133,7 @@ def test_a_world_never_reset_has_no_picture():
 
 @pytest.mark.parametrize(("hfov", "pitch"), [(0.785398, 0.6), (1.3, 0.6), (2.0, 0.9)])
 def test_the_view_from_behind_has_the_target_in_its_middle(hfov, pitch):
-    """Under any field of view, also one with which the row's own start would show the horizon in a square picture."""
+    """For any field of view, also one with which the row's start would show the horizon in a square picture."""
     world = world_of(hfov=hfov, start_pitch=(pitch, 1.38), curriculum="straight_mono", noise=False, size=16)
     pixels = from_behind(world, 0, 128)
     red, green, blue = pixels[56:72, 56:72].astype(int).transpose(2, 0, 1)
@@ -148,7 +149,7 @@ def test_a_large_sheet_has_its_views_from_behind_enlarged():
 
 
 def test_the_sheet_has_every_scene_in_every_weather():
-    """6 x 4 pairs of pictures; no two scenes and no two weathers look alike: means differ by more than 5 levels."""
+    """6 x 4 pairs of pictures; the means of any two scenes or weathers differ by more than 5 levels."""
     sheet = contact_sheet(16).astype(float)
     assert sheet.shape == (6 * 52 + 4, 4 * 100 + 4, 3)
     tiles = np.array(

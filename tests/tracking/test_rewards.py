@@ -1,4 +1,4 @@
-"""Rewards: the window on the ground, E2E and D-VAT, by their published numbers, and plain functions = kernels."""
+"""Rewards: the window on the ground, E2E and D-VAT, by their published numbers; plain functions equal the kernels."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TAN = np.tan(HFOV / 2)
 
 @kernel
 def gauge_of(w, b, x, y):
-    """For a window that is x millionths of the picture; y: which of the three results."""
+    """For a window of x millionths of the picture; y: index of the result."""
     found = gauge(w, w.pos[b, 0], w.pos[b, 1], w.pos[b, 2], w.yaw[b], w.pitch[b], x * 1e-6, w.rel[b, 0], w.rel[b, 1])
     return found[y]
 
@@ -31,7 +31,7 @@ def ground_point(pos, ray):
 
 
 def by_intersection(pos, yaw, pitch, share, target):
-    """The gauge as a ray from the middle of the window through the target that meets one of its sides."""
+    """The gauge by a ray from the middle of the window through the target to one of its sides."""
     middle = ground_point(pos, rotated(yaw, pitch, (1, 0, 0)))
     corners = [
         ground_point(pos, rotated(yaw, pitch, (1, i * share * TAN, j * share * TAN * 0.75)))
@@ -90,7 +90,7 @@ def test_a_target_in_the_middle_pays_tanh_4():
     assert 375 * world.r_c[0] == pytest.approx(374.748487, abs=1e-6)
 
 
-def test_the_gauge_is_where_a_ray_meets_the_window():
+def test_the_gauge_follows_a_ray_to_the_window():
     """20,000 random cameras, windows and targets; the plain function of the params agrees too."""
     rng = np.random.default_rng(11)
     world = straight(500, seed=2, max_boxes=1, max_vehicles=1)
@@ -153,7 +153,7 @@ def test_dvat_by_hand():
     ],
 )
 def test_the_first_step_sets_the_reference_distance(options, d_ref):
-    """As coded the distance ahead; E2E as published the middle of the picture, D-VAT the depth of (14, 1, 0)."""
+    """As coded the distance ahead; as published E2E uses the middle of the picture, D-VAT the depth of (14, 1, 0)."""
     world = straight(1, **options)
     stand(world, (14.0, 1.0, 0.0))
     hover(world, (0.0, 0.0, 20.0))
@@ -206,7 +206,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_kernel_pays_what_the_plain_function_says(kind):
+def test_the_kernel_equals_the_plain_function(kind):
     """Random flights of low drones, crashes among them."""
     options, plain = KINDS[kind]
     world = make(

@@ -1,5 +1,5 @@
-"""A row of the tracking world depends on its own key and actions and on nothing else, to the bit, for three episodes:
-not on the batch, threads, the order of resets, observations, or the memory of its town.
+"""A row of the tracking world depends only on its key and actions, to the bit, for three episodes. It does not depend
+on the batch, threads, the order of resets, observations, or the memory of its town.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .rows import KINDS, SMALL, actions, bits, differing, live, made, ready
 ROW, EPISODES = 5, 3
 SEEN = ("image", "frames", "other_state", "cloud")
 Trace = dict[tuple[int, int], dict[str, bytes]]
-"""By episode and agent step: the row's bytes; of on-demand fields only where they were observed."""
+"""The row's bytes by episode and agent step; on-demand fields only where observed."""
 
 
 def note(world: Any, b: int, trace: Trace, seen: bool) -> None:
@@ -53,21 +53,21 @@ def traced(world: Any, b: int, look: int = 1, alone: bool = False) -> Trace:
 
 
 def parted(one: Trace, other: Trace) -> list[Any]:
-    """Where two traces differ in what both have seen."""
+    """Differences of two traces in the fields of both."""
     assert one.keys() == other.keys()
     return [(at, name) for at in one for name in one[at].keys() & other[at].keys() if one[at][name] != other[at][name]]
 
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Trace]:
-    """Row 5 of seed 7 in a world of its own, observed in every step."""
+    """Row 5 of seed 7 in a separate world, observed in every step."""
     return {kind: traced(ready(1, kind, first_row=ROW), 0) for kind in KINDS}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "threads"), [(7, 1), (7, 2), (64, 1), (64, 2)])
 def test_batch_and_threads_change_no_bit(alone, kind, rows, threads):
-    """Row 5 alone, among 7 and among 64, on one thread and on two: town, state, reward and picture."""
+    """Row 5 alone, among 7 and among 64 rows, on one thread and on two: town, state, reward and picture."""
     assert parted(alone[kind], traced(ready(rows, kind, threads=threads), ROW)) == []
     lasted = dict(sorted(alone[kind]))
     assert lasted.keys() == {0, 1, 2} and max(lasted.values()) > 6
@@ -75,13 +75,13 @@ def test_batch_and_threads_change_no_bit(alone, kind, rows, threads):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("look", "by_row"), [(7, False), (7, True), (1, True), (100, False), (100, True)])
-def test_looking_changes_no_bit(alone, kind, look, by_row):
-    """Observed in every step, in every seventh and only at ends, together with the other rows and alone."""
+def test_observing_changes_no_bit(alone, kind, look, by_row):
+    """Observed in every step, in every seventh and only at ends, with the other rows and alone."""
     assert parted(alone[kind], traced(ready(7, kind), ROW, look, by_row)) == []
 
 
 def test_the_order_of_resets_changes_no_bit(alone):
-    """Rows that begin one after another, the last first, and after an episode of others; then a step of other rows."""
+    """Rows reset sequentially, the last first, and after an episode of others; then a step of other rows."""
     world = made(7)
     for b in (6, 3, 4, 0, 2, 1):
         world.reset(rows=[b])
@@ -98,7 +98,7 @@ def test_the_order_of_resets_changes_no_bit(alone):
 
 
 def test_rows_stepped_by_themselves_change_no_bit(alone):
-    """Row 5 plays three steps for each of the others, and the others play while it rests."""
+    """Row 5 plays three steps for each step of the others, and the others play while it pauses."""
     world, trace = ready(7), {}
     others = np.array([0, 1, 2, 3, 4, 6])
     for turn in range(12 * EPISODES):
@@ -131,12 +131,12 @@ def test_a_shared_town_changes_no_bit(kind):
 
 
 @pytest.mark.parametrize("town", ["row", "fixed"])
-def test_towns_that_last_change_no_bit(town):
-    """Where a town outlives an episode, its row is the same alone, and whether the town was drawn before or not."""
+def test_towns_of_several_episodes_change_no_bit(town):
+    """If a town is kept over episodes, its row equals the single row, with a new or an existing town."""
     trace = traced(ready(7, town=town), ROW)
     assert parted(trace, traced(ready(1, town=town, first_row=ROW), 0)) == []
     late = made(1, town=town, first_row=ROW)
-    late.stream[:] = [7, ROW, EPISODES - 2]  # the next reset begins its last episode
+    late.stream[:] = [7, ROW, EPISODES - 2]  # the next reset starts its last episode
     late.reset()
     late.observe()
     assert differing(trace[EPISODES - 1, 0], bits(late, 0)) == []
@@ -144,11 +144,11 @@ def test_towns_that_last_change_no_bit(town):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("autoreset", ["next_step", "same_step"])
-def test_ways_of_beginning_again_change_no_bit(alone, kind, autoreset):
-    """However the next episode begins: every moment of the three is the same, and so is what an end showed."""
+def test_autoreset_modes_change_no_bit(alone, kind, autoreset):
+    """In both modes every moment of the three episodes and every final observation is equal."""
     world, last = ready(7, kind, autoreset=autoreset), EPISODES - 1
-    flags = ("terminated", "truncated")  # in the one mode they still say that the last step was an end
-    told = [name for name, f in world.fields.items() if f.role is not Role.VIEW and name not in flags]
+    flags = ("terminated", "truncated")  # in one mode they still flag the end of the last step
+    stored = [name for name, f in world.fields.items() if f.role is not Role.VIEW and name not in flags]
     name = "frames" if kind == "stacked" else "image"
     ends = 0
     while world.stream[ROW, 2] <= last:
@@ -156,7 +156,7 @@ def test_ways_of_beginning_again_change_no_bit(alone, kind, autoreset):
         before = alone[kind][at]
         world.observe()
         now = bits(world, ROW)
-        assert [n for n in (*told, name) if n in now and now[n] != before[n]] == [], at
+        assert [n for n in (*stored, name) if n in now and now[n] != before[n]] == [], at
         world.step(actions(world, range(7)))
         if ROW in world.final_rows:
             end, place = alone[kind][at[0], at[1] + 1], int(np.flatnonzero(world.final_rows == ROW)[0])
@@ -170,7 +170,7 @@ def test_ways_of_beginning_again_change_no_bit(alone, kind, autoreset):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_tensordicts_change_no_bit(kind, stepping):
-    """TorchRL's steps, on tensors of its own and in place, are those of the world."""
+    """TorchRL's steps, functional and in place, equal those of the world."""
     pytest.importorskip("torchrl")
     options = {**SMALL, **KINDS[kind], "ground_cell": 2.0}
     env = milkrun.make("milkrun/Tracking-v0", 4, api="torchrl", seed=7, stepping=stepping, **options)

@@ -1,4 +1,4 @@
-"""What is saved, copied, pickled or forked goes on to the bit; states that cannot be are refused in a sentence."""
+"""Saved, copied, pickled and forked worlds continue to the bit; impossible states are refused."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def checksums(world) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_put_back_play_the_same(kind):
-    """Four steps, put back, the same steps: equal bits, of all rows and of rows moved to other places."""
+def test_restored_rows_play_the_same(kind):
+    """Steps after a restore repeat the same bits, for all rows and for rows moved to other indices."""
     world = ready(6, kind)
     play(world, 3)
     saved = world.state_dict()
@@ -40,14 +40,14 @@ def test_rows_put_back_play_the_same(kind):
 
     other = ready(4, kind, seed=99)
     play(other, 1)
-    beside = whole(other)
+    before_load = whole(other)
     other.load_state_dict(ready_rows(saved, [5, 2]), rows=[1, 3])
     for b in (1, 3):
         while b in live(other):
             play(other, 1)
     moved = whole(other)
     assert differing(moved[1], after[5]) == differing(moved[3], after[2]) == []
-    assert beside[0]["ground"] == moved[0]["ground"]
+    assert before_load[0]["ground"] == moved[0]["ground"]
 
 
 def ready_rows(saved, rows):
@@ -55,8 +55,8 @@ def ready_rows(saved, rows):
     return {name: array[rows] for name, array in saved.items()} | {"instance_row": np.arange(len(rows))}
 
 
-def test_a_picture_comes_back_with_its_row():
-    """A row that was observed, moved and restored shows its old picture again, not the last one made."""
+def test_a_restored_row_has_its_old_picture():
+    """A row that was observed, stepped and restored has its old picture, not the last one rendered."""
     world = ready(3)
     before = world.observe()["image"].copy()
     saved = world.state_dict()
@@ -68,8 +68,8 @@ def test_a_picture_comes_back_with_its_row():
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
 @pytest.mark.parametrize("kind", KINDS)
-def test_copies_go_on(copied, kind):
-    """A world on two threads and its copy play the same, and neither touches the other."""
+def test_copies_continue_equally(copied, kind):
+    """A world on two threads and its copy play the same, independently of each other."""
     world = ready(5, kind, threads=2)
     play(world, 2)
     other = copied(world)
@@ -82,8 +82,8 @@ def test_copies_go_on(copied, kind):
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, pickled])
-def test_copies_of_rows_on_one_town_go_on(copied):
-    """The town stays one, and the copy has its own."""
+def test_copies_of_rows_on_one_town_continue_equally(copied):
+    """The rows still share one town, and the copy has its own."""
     world = ready(5)
     world.reset(instance={**world.town(2), "instance_row": np.zeros(5, int)})
     play(world, 2)
@@ -96,7 +96,7 @@ def test_copies_of_rows_on_one_town_go_on(copied):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_goes_on():
+def test_a_forked_child_continues_equally():
     """The child of a world on two threads plays the same bits and ends by itself."""
     world = ready(5, threads=2)
     play(world, 2)
@@ -111,17 +111,17 @@ def test_a_forked_child_goes_on():
             os._exit(0)
     os.close(into)
     with os.fdopen(out, "rb") as read:
-        told = read.read()
+        received = read.read()
     os.waitpid(child, 0)
     play(world, 6)
-    assert told and pickle.loads(told) == checksums(world)
+    assert received and pickle.loads(received) == checksums(world)
 
 
-# -- states that cannot be ------------------------------------------------------------------------------------------
+# -- impossible states ----------------------------------------------------------------------------------------------
 
 
 def at(name, *index, value):
-    """A fault of row 2: one value of one field."""
+    """A fault in row 2: one value of one field."""
 
     def spoil(saved):
         saved[name][(2, *index)] = value
@@ -130,7 +130,7 @@ def at(name, *index, value):
 
 
 def vanish(saved):
-    """A car that has driven off holds a junction."""
+    """A car that has left the map holds a junction."""
     saved["veh_on"][2, 1] = False
     saved["node_owner"][2, 0] = 1
 
@@ -141,13 +141,13 @@ def absent(saved):
 
 
 def beyond(saved):
-    """Metres along an edge that is shorter."""
+    """A position beyond the end of an edge."""
     saved["veh_turning"][2, 0] = False
     saved["veh_s"][2, 0] = 1e4
 
 
 def no_way(saved):
-    """The way back, though others may be taken."""
+    """The way back, though others are possible."""
     saved["veh_to"][2, 0] = saved["veh_edge"][2, 0] ^ 1
 
 
@@ -197,8 +197,8 @@ def flown():
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_cannot_be_is_refused_in_a_sentence(flown, fault):
-    """Row, field and rule are named, and the world is left as it was."""
+def test_an_impossible_state_is_refused(flown, fault):
+    """The message names row, field and rule, and the world is unchanged."""
     saved, before = flown.state_dict(), whole(flown)
     spoil, sentence = FAULTS[fault]
     spoil(saved)
@@ -208,8 +208,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(flown, fault):
 
 
 @pytest.mark.parametrize(("step", "ok"), [(3.0, True), (2.5, False), (4.0, False), (-1.0, False)])
-def test_pictures_of_the_past_are_of_steps_that_were(step, ok):
-    """A whole agent step, none after the one that stands."""
+def test_past_moments_must_be_earlier_agent_steps(step, ok):
+    """Whole agent steps, none after the current one."""
     world = ready(4, "stacked")
     play(world, 3)
     saved = world.state_dict()
@@ -230,8 +230,8 @@ def test_a_row_past_its_time_is_refused(flown):
         flown.load_state_dict(saved)
 
 
-def test_an_ended_row_is_put_back_as_it_was():
-    """Its drone may be where no flying one can be, and its mask has index 0 alone."""
+def test_an_ended_row_is_restored_unchanged():
+    """Its drone may be at a position impossible in flight, and its mask allows only index 0."""
     world = ready(3)
     while len(live(world)):
         play(world, 1)
@@ -249,7 +249,7 @@ def test_an_ended_row_is_put_back_as_it_was():
     ],
 )
 def test_states_of_other_sizes_are_refused(flown, other, sentence):
-    """With the shape that is wanted."""
+    """The message names the required shape."""
     with pytest.raises(ShapeError, match=sentence):
         ready(4, **other).load_state_dict(flown.state_dict())
 
@@ -260,8 +260,8 @@ def test_a_clock_of_another_frequency_is_refused(flown):
         ready(4, control_hz=250).load_state_dict(flown.state_dict())
 
 
-def test_what_is_no_saved_state_is_refused(flown):
-    """No mapping, a field that lacks, a field of another type."""
+def test_an_invalid_saved_state_is_refused(flown):
+    """No mapping, a missing field, a field of another type."""
     saved = flown.state_dict()
     with pytest.raises(ShapeError, match="a saved state is a mapping"):
         flown.load_state_dict([1])

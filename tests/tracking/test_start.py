@@ -1,4 +1,4 @@
-"""The start of an episode: where the drone begins, what the weather is, what the presets fix."""
+"""The start of an episode: the drone's pose, the weather, the presets."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ ROWS = 400
 
 
 def fallbacks(world):
-    """Rows that began with the sure start: pitch 1.38, 22 m up, right behind the target."""
+    """Rows with the fallback start: pitch 1.38, 22 m up, directly behind the target."""
     return (world.pitch == 1.38) & (world.start == (22, 0, 0, 0)).all(axis=1)
 
 
 def in_picture(world):
-    """Places of the targets' centres in the picture, right and up, -1..1 inside."""
+    """Positions of the targets' centres in the picture, right and up, -1..1 inside."""
     off = np.concatenate([world.veh_pose[:, 0, :2], np.zeros((world.num_envs, 1))], 1) - world.pos
     c, s = np.cos(world.yaw), np.sin(world.yaw)
     ahead, left = c * off[:, 0] + s * off[:, 1], c * off[:, 1] - s * off[:, 0]
@@ -28,7 +28,7 @@ def in_picture(world):
 
 @pytest.mark.parametrize("scene", tables.SCENES)
 def test_the_start_law(scene):
-    """Ranges, the target in the picture, clear of boxes and in plain sight; hardly ever the sure start."""
+    """Ranges; the target is in the picture, clear of boxes and visible; the fallback start is rare."""
     world = make(ROWS, seed=5, scene=scene)
     sure = fallbacks(world)
     assert sure.mean() < 0.01
@@ -58,8 +58,8 @@ def test_the_start_law(scene):
     assert (apart[drawn] >= 1.5 - 1e-9).all()
 
 
-def test_the_drone_stands_where_its_start_says():
-    """Behind the target by h / tan(pitch), seen along its yaw, and off by the biases."""
+def test_the_drone_starts_at_the_drawn_pose():
+    """Behind the target by h / tan(pitch) along its yaw, shifted by the biases."""
     world = make(50, seed=1)
     yaw = world.veh_pose[:, 0, 2] + world.start[:, 1]
     assert np.abs(np.exp(1j * yaw) - np.exp(1j * world.yaw)).max() < 1e-12
@@ -71,7 +71,7 @@ def test_the_drone_stands_where_its_start_says():
     assert (np.abs(world.yaw) <= np.pi).all()
 
 
-def test_a_target_that_cannot_be_seen_gets_the_sure_start():
+def test_an_invisible_target_gets_the_fallback_start():
     """A lid over the whole map, above the cars and below the drones."""
     world = boxed(np.random.default_rng(0), 4, 1)
     town = {name: np.array(getattr(world, name)[:1]) for name, f in world.fields.items() if f.role.value == "instance"}
@@ -82,12 +82,12 @@ def test_a_target_that_cannot_be_seen_gets_the_sure_start():
 
 
 def test_most_starts_have_the_target_in_the_window():
-    """The biases put about a tenth outside of the window of 0.7, and those stay."""
+    """The biases put about a tenth outside of the window of 0.7; these are kept."""
     world = make(1000, seed=2, scene="desert")
     assert 0.03 < (world.gauge >= 1).mean() < 0.2
 
 
-def test_the_start_of_the_original_s_shipped_file():
+def test_the_start_of_the_original_config_file():
     world = make(20, "dat_repo", seed=3, scene="desert")
     assert (world.pitch == 1.37).all() and (world.start == (22, 0, 0, 0)).all()
     assert np.allclose(np.angle(np.exp(1j * (world.yaw - world.veh_pose[:, 0, 2]))), 0, atol=1e-12)
@@ -143,7 +143,7 @@ def test_a_list_of_weathers_is_drawn_from_each_episode():
 
 
 def test_without_jitter_the_palette_is_the_list_of_colours():
-    """And in snow asphalt, markings and dirt are 0.35 white, other ground 0.7: halves are rounded up."""
+    """In snow asphalt, markings and dirt are 0.35 white, other ground 0.7; halves are rounded up."""
     world = straight(scene="lake", palette_jitter=0.0)
     assert world.palette[0, 0].tolist() == [96, 140, 80] and world.palette[0, 1].tolist() == [70, 70, 74]
     assert np.array_equal(world.palette[0, 1:13], tables.MATERIALS[1:13]) and not world.palette[0, 13:].any()
@@ -165,8 +165,8 @@ def test_each_material_is_brighter_or_darker_by_one_factor():
     assert abs(np.corrcoef(shares[:, 2, 0], shares[:, 3, 0])[0, 1]) < 0.25
 
 
-def test_the_sure_start_never_sees_the_horizon():
-    """A tall picture whose half height, 5.6, is more than tan(1.38) = 5.2: it starts at the steepest pitch allowed."""
+def test_the_fallback_start_never_shows_the_horizon():
+    """A tall picture whose half height, 5.6, is more than tan(1.38) = 5.2: it starts at the steepest allowed pitch."""
     config = TrackingConfig(camera_px=(100, 1350), start_pitch=(1.45, 1.46))
     assert config.tan_v > np.tan(1.38)
     world = make(8, camera_px=(100, 1350), start_pitch=(1.45, 1.46), start_long=(0, 0), start_lat=(60.0, 60.0))

@@ -1,4 +1,4 @@
-"""Towns as they are drawn: the rules that every one keeps, what is painted on the ground, and whose key draws it."""
+"""Drawn towns: their rules, the ground, and the keys of their random streams."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ GRIDS = ("citystreet", "downtown", "farmland")
 
 
 def towns(num_envs=1, seed=0, threads=1, first_row=0, debug=False, **options):
-    """A world whose towns have been drawn, with coarse ground unless the test looks at it."""
+    """A world with drawn towns, with coarse ground unless the test checks the ground."""
     config = TrackingConfig(**{"ground_cell": 2.0, **options})
     world = Tracking(num_envs, config=config, seed=seed, threads=threads, first_row=first_row, debug=debug)
     world.reset()
@@ -66,7 +66,7 @@ def roads(world, b):
 
 
 def off_roads(world, b):
-    """How far the footprint of each box of row b is from the nearest centre line; 0 where one runs through it."""
+    """Distance of the footprint of each box of row b from the nearest centre line; 0 if they intersect."""
     a, z = roads(world, b)
     n = world.n_box[b]
     least = to_segments(corners(world, b), a, z).min((1, 2))
@@ -82,18 +82,18 @@ def off_roads(world, b):
 
 
 def check_solids(world, b):
-    """No solid on a road; things apart from each other, buildings on their own lots."""
+    """No solid on a road; objects apart from each other, buildings on their own lots."""
     n = world.n_box[b]
     kind, place = world.box_kind[b, :n], world.box_pos[b, :n, :2]
     low = ~np.isin(kind, OVER_ROADS)
     off = off_roads(world, b)[low] - world.road_half[b]
     assert (off >= np.where(kind[low] == tables.TRUNK, 0.5, 2.0) - 1e-9).all()
     on_lot = (kind == tables.BUILDING) & (world.scene_id[b] < 2)
-    whole = np.flatnonzero(~on_lot & ~np.isin(kind, (tables.TRUNK,)))  # of a tree the crown, which is wider
+    whole = np.flatnonzero(~on_lot & ~np.isin(kind, (tables.TRUNK,)))  # for a tree the crown, which is wider
     points = np.concatenate([corners(world, b), place[:, None]], 1)
     apart = to_boxes(world, b, points[whole]).min(1)
     apart[:, whole] = np.minimum(apart[:, whole], apart[:, whole].T)
-    apart[(place[whole, None] == place).all(2)] = 99.0  # one thing
+    apart[(place[whole, None] == place).all(2)] = 99.0  # one object
     assert apart.min(initial=99.0) > 0
     assert apart[np.ix_(kind[whole] != tables.OVERPASS, kind != tables.OVERPASS)].min(initial=99.0) >= 1 - 1e-9
     half = world.box_half[b, :n, :2][on_lot]
@@ -102,7 +102,7 @@ def check_solids(world, b):
 
 
 def check_graph(world, b):
-    """Every node can be reached from every other, and every edge has another than the way back to go on with."""
+    """Every node is reachable from every other, and every edge has a successor other than the way back."""
     edge = world.edge[b, : world.n_edge[b]]
     graph = coo_array((np.ones(len(edge)), edge.T), shape=(world.n_node[b],) * 2)
     assert connected_components(graph, connection="strong")[0] == 1
@@ -126,7 +126,7 @@ def check_rules(world, scene):
 
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_hundred_towns_keep_the_rules(scene):
-    """No solid stands on a road, things stand a metre apart, no road ends, and 40 to 200 boxes are to be drawn."""
+    """No solid on a road, objects a metre apart, no dead end, and 40 to 200 boxes."""
     check_rules(towns(100, seed=11, scene=scene), scene)
 
 
@@ -138,8 +138,8 @@ def test_a_thousand_towns_keep_the_rules(scene):
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_counts_of_things_are_those_of_the_scene(scene):
-    """As many of each kind as the law says; few are left out for want of room."""
+def test_the_counts_of_objects_are_those_of_the_scene(scene):
+    """The counts of each kind follow the law; few objects are left out for lack of space."""
     world = towns(100, seed=13, scene=scene)
     laws = [law for law in tables.BOX_LAWS if law[tables.LAW_SCENE] == SCENES.index(scene)]
     for kind in np.unique([tables.THINGS_BUILT[int(law[tables.WHAT]), tables.KIND] for law in laws]):
@@ -152,7 +152,7 @@ def test_the_counts_of_things_are_those_of_the_scene(scene):
 
 
 def test_a_tree_is_a_trunk_and_a_crown_and_a_house_has_a_roof():
-    """The trunk reaches to 0.45 of the height and the crown begins at 0.4; a roof lies on the walls, 0.5 m wider."""
+    """The trunk reaches 0.45 of the height and the crown begins at 0.4; a roof lies on the walls, 0.5 m wider."""
     world = towns(scene="village", seed=2)
     kind, low = world.box_kind[0], world.box_pos[0, :, 2] - world.box_half[0, :, 2]
     top = low + 2 * world.box_half[0, :, 2]
@@ -177,7 +177,7 @@ def test_an_overpass_spans_the_middle_of_a_road():
             assert np.linalg.norm((a + z) / 2 - world.box_pos[b, k, :2], axis=1).min() < 1e-9
 
 
-def test_boats_float_and_all_else_is_ashore():
+def test_boats_are_on_water_and_all_other_boxes_on_land():
     """The ground under every corner of a boat is water, under all other boxes it is not."""
     world = towns(20, scene="lake", ground_cell=0.5)
     for b in range(20):
@@ -187,8 +187,8 @@ def test_boats_float_and_all_else_is_ashore():
         assert wet[boat].all() and not wet[~boat].any()
 
 
-def test_no_more_boxes_than_there_is_memory_for():
-    """With few boxes allowed a town has so many, and no trunk without its crown."""
+def test_the_number_of_boxes_is_limited_by_the_option():
+    """With a low limit a town has that many boxes, and no trunk without its crown."""
     world = towns(8, scene="village", max_boxes=31)
     assert (world.n_box >= 30).all()
     assert (world.box_kind == tables.TRUNK).sum() == (world.box_kind == tables.CROWN).sum()
@@ -196,7 +196,7 @@ def test_no_more_boxes_than_there_is_memory_for():
 
 
 def test_villages_have_12_to_16_nodes_and_no_roads_that_cross():
-    """Nodes lie 35 m apart, and two roads meet at nodes only."""
+    """Nodes are 35 m apart, and two roads meet only at nodes."""
     world = towns(100, scene="village", seed=4)
     assert set(world.n_node.tolist()) == {12, 13, 14, 15, 16}
     for b in range(100):
@@ -251,15 +251,15 @@ def test_a_cell_is_in_shadow_if_a_box_stands_before_the_sun(scene):
     assert dark.any() and ((world.ground[0] & tables.SHADOW_BIT > 0) == dark).all()
 
 
-def test_shades_are_patches_of_two_metres_whatever_the_cells():
-    """Cells of 0.5 m have the shade of the 2 m patch that they lie in, which cells of 2 m have too."""
+def test_shades_are_patches_of_two_metres_for_any_cell_size():
+    """Cells of 0.5 m have the shade of their 2 m patch, and so have cells of 2 m."""
     fine, coarse = (towns(scene="village", ground_cell=cell).ground[0] >> 4 & 3 for cell in (0.5, 2.0))
     assert (fine == np.kron(coarse, np.ones((4, 4), int))).all()
     assert abs(np.bincount(coarse.ravel()) / coarse.size - 0.25).max() < 0.02
 
 
-def test_a_wider_map_has_the_same_town_and_more_land_about_it():
-    """half_extent moves the border only."""
+def test_a_wider_map_has_the_same_town_and_more_land_around_it():
+    """half_extent only moves the border."""
     small, wide = (towns(scene="citystreet", half_extent=extent) for extent in (120.0, 150.0))
     assert same(small, wide, but=("ground",)) == []
     inner = wide.ground[0, 15:-15, 15:-15]
@@ -268,7 +268,7 @@ def test_a_wider_map_has_the_same_town_and_more_land_about_it():
 
 
 def test_dashes_are_three_metres_on_and_three_off():
-    """On the square about a lake, whose sides run along the cells: one cell wide, six cells long, six apart."""
+    """On the square around a lake, whose sides are parallel to the cells: one cell wide, six cells long, six apart."""
     world = towns(scene="lake", ground_cell=0.5)
     marked = world.ground[0, 240:440, 448:452] & 15 == tables.MARKING  # x = 104..106, y = 0..100
     assert marked.any(0).tolist() == [False, True, False, False]
@@ -277,7 +277,7 @@ def test_dashes_are_three_metres_on_and_three_off():
 
 
 def test_crossings_stand_before_junctions_of_kerbed_towns():
-    """Bars lie from half-width + 1 to + 4 m before a node where three roads meet, and none before a corner."""
+    """Bars lie from half-width + 1 to + 4 m before a node of three roads, and none before a corner."""
     world = towns(scene="citystreet", ground_cell=0.5, seed=1)
     edge, degree = world.edge[0, : world.n_edge[0]], np.bincount(world.edge[0, : world.n_edge[0], 0])
     for e, (_, n) in enumerate(edge):
@@ -315,11 +315,12 @@ def test_fields_are_striped_in_one_crop():
     assert 0.4 < (before > after)[before > 0].mean() < 0.6
 
 
-# -- whose key -----------------------------------------------------------------------------------------------------
+# -- keys ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_town_is_drawn_each_episode_once_a_row_or_once_for_all():
-    """`town` says which words of (seed, row, episode) the key has; a fixed town does not ask for the seed either."""
+    """`town` determines which words of (seed, row, episode) the key has; a fixed town does not depend on the seed
+    either."""
     for town, changes, differs in (("episode", True, True), ("row", False, True), ("fixed", False, False)):
         world = towns(2, town=town, town_seed=9)
         first = {name: getattr(world, name).copy() for name in TOWN}
@@ -341,8 +342,8 @@ def test_a_row_has_its_town_in_any_batch():
     assert same(world, towns(8, seed=3, scene=SCENES)) == []
 
 
-def test_what_a_town_has_no_use_for_is_zero():
-    """Behind the counts nothing is left of larger towns that were there before."""
+def test_unused_entries_of_a_town_are_zero():
+    """Entries beyond the counts keep nothing of larger towns before."""
     world = towns(16, scene=SCENES)
     for _ in range(4):
         world.reset()
@@ -353,7 +354,7 @@ def test_what_a_town_has_no_use_for_is_zero():
 
 
 def test_the_weather_changes_no_town():
-    """Weather, cars and start are drawn by purposes of their own."""
+    """Weather, cars and start are drawn from other streams."""
     assert same(towns(6, scene=SCENES, weather="day"), towns(6, scene=SCENES, weather="snow", halt_rate=5.0)) == []
 
 
@@ -366,7 +367,7 @@ def test_a_list_of_scenes_is_drawn_with_the_town():
 
 
 def test_the_straight_road_goes_through_the_centre_and_ends():
-    """One road of 220 m without junctions, boxes or successors, in the scene's own look."""
+    """One road of 220 m without junctions, boxes or successors, in the scene's colours."""
     world = towns(50, curriculum="straight_mono", scene="village", seed=8)
     assert set(world.n_edge.tolist()) == {2} and set(world.n_box.tolist()) == {0}
     np.testing.assert_allclose(world.node_xy[:, 0], -world.node_xy[:, 1])

@@ -45,7 +45,7 @@ def test_driver_model(args, wanted):
 
 
 def test_two_cars_settle_at_the_gap_of_the_model():
-    """Behind a car at 10 m/s one that likes 15 stays (2 + 12) / sqrt(1 - (10/15)^4) = 15.628 m back."""
+    """Behind a car at 10 m/s a car with desired speed 15 stays (2 + 12) / sqrt(1 - (10/15)^4) = 15.628 m back."""
     world = build([(0, 0), (3000, 0)], [(0, 1)], ends=True)
     put(world, 0, edge=0, s=100, speed=10, v0=10)
     put(world, 1, edge=0, s=40, speed=14, v0=15)
@@ -56,7 +56,7 @@ def test_two_cars_settle_at_the_gap_of_the_model():
 
 
 def test_a_first_step_by_hand():
-    """Accelerations come from the state at the start: the leader's new speed does not reach the follower yet."""
+    """Accelerations use the state at the start of the step, so not the leader's new speed."""
     world = build([(0, 0), (500, 0)], [(0, 1)], ends=True)
     put(world, 0, edge=0, s=150, speed=8, v0=15)
     put(world, 1, edge=0, s=150 - 4.6 - 20, speed=10, v0=15)
@@ -68,7 +68,7 @@ def test_a_first_step_by_hand():
 
 
 def test_no_car_brakes_harder_than_nine():
-    """At 10 m/s 3 m behind a car that stands: the model would brake far harder than 9 m/s2."""
+    """At 10 m/s 3 m behind a standing car: the model alone would brake far harder than 9 m/s2."""
     world = build([(0, 0), (500, 0)], [(0, 1)], ends=True)
     put(world, 0, edge=0, s=150, speed=0)
     put(world, 1, edge=0, s=150 - 4.6 - 3, speed=10)
@@ -77,7 +77,7 @@ def test_no_car_brakes_harder_than_nine():
 
 
 def test_the_length_of_a_curve_is_right_within_a_thousandth():
-    """By three points of Gauss, against the length of a polyline along it: a quarter turn of legs 6 + 2 m."""
+    """Three-point Gaussian quadrature compared with a polyline: a quarter turn of legs 6 + 2 m."""
     world = build([(-50, 0), (0, 0), (0, 50), (50, 50)], [(0, 1), (1, 2), (2, 3)], cut=6.0, ends=True)
     put(world, 0, edge=0, s=30, speed=5)
     while world.veh_edge[0, 0] == 0:
@@ -88,7 +88,7 @@ def test_the_length_of_a_curve_is_right_within_a_thousandth():
 
 
 def test_a_car_vanishes_at_the_end_of_a_straight_road():
-    """The pose stays where the road ends, and the follower drives on as on a free road."""
+    """The pose stays at the end of the road, and the follower continues as on a free road."""
     world = build([(0, 0), (100, 0)], [(0, 1)], cut=0.0, ends=True)
     put(world, 0, edge=0, s=99.99, speed=10)
     put(world, 1, edge=0, s=80, speed=5)
@@ -134,8 +134,8 @@ def test_a_closed_line_stops_a_car():
     assert 88 - world.veh_s[0, 1] - 2.3 == pytest.approx(2.5, abs=0.02)
 
 
-def test_a_junction_is_not_given_while_its_way_out_is_full():
-    """A car stands 6 m beyond the zone: a sedan and s0 need 6.6 m. With 0.7 m more it is given."""
+def test_a_junction_is_not_granted_while_its_exit_is_full():
+    """A car stands 6 m beyond the zone: a sedan and s0 need 6.6 m. With 0.7 m more it is granted."""
     for beyond, given in ((6.0, -1), (6.7, 1)):
         world = crossing()
         put(world, 0, edge=4, s=beyond + 2.3, speed=0)
@@ -155,7 +155,7 @@ def test_a_junction_is_requested_within_braking_distance_and_five_metres():
 
 
 def test_only_the_first_car_of_a_queue_requests_a_junction():
-    """The car behind has the lower number and is near enough; it must not hold what the one before it waits for."""
+    """The car behind has the lower number and is near enough; it must not reserve the junction before its leader."""
     world = crossing()
     put(world, 0, edge=1, s=88 - 2.3 - 9.5, speed=7, to=4)
     put(world, 1, edge=1, s=88 - 2.3 - 2.5, speed=0, to=4)
@@ -176,8 +176,8 @@ def test_a_junction_is_free_again_when_the_rear_has_left():
     assert before <= 0 < rear
 
 
-def test_an_edge_too_short_to_wait_on_is_no_trap():
-    """A sedan 2.5 m before the line of a 4 m edge has not reached that edge: it requests from the one before."""
+def test_an_edge_too_short_to_wait_on_causes_no_deadlock():
+    """A sedan 2.5 m before the line of a 4 m edge has not reached that edge: it requests from the previous one."""
     nodes = [(-60, 0), (-10, 2), (0, 0), (60, 0), (0, 60)]
     world = build(nodes, [(0, 1), (1, 2), (2, 3), (2, 4)], guarded=(0, 2, 3, 4), cut={0: 6, 1: 2, 2: 4.1, 3: 6, 4: 6})
     assert world.edge_len[0, 2] - world.edge_cut[0, 2].sum() < 2.3 + 2.5
@@ -190,8 +190,8 @@ def test_an_edge_too_short_to_wait_on_is_no_trap():
     assert world.veh_edge[0, 1] in (4, 6)
 
 
-def test_junctions_close_together_do_not_lock():
-    """A car that cannot stand between two junctions takes both: else two that face each other would wait for ever."""
+def test_junctions_close_together_do_not_deadlock():
+    """A car that cannot stand between two junctions reserves both; otherwise two opposing cars would deadlock."""
     nodes = [(0, 0), (20, 0), (-60, 0), (80, 0), (0, 60), (20, -60)]
     roads = [(0, 1), (0, 2), (1, 3), (0, 4), (1, 5)]
     world = build(nodes, roads, guarded=range(6), cut={0: 7, 1: 7, 2: 6, 3: 6, 4: 6, 5: 6})
@@ -207,8 +207,8 @@ def test_junctions_close_together_do_not_lock():
 
 @pytest.mark.parametrize("to, turned", [(6, math.pi / 2), (2, -math.pi / 2), (4, 0.0)])
 def test_turns_follow_the_curve_between_the_lanes(to, turned):
-    """From the east to the south (left), to the north (right), or straight on: the way keeps to a Bezier curve about
-    the crossing of the lanes, the heading turns with it without a jump, and every sim step is v dt long."""
+    """From the east to the south (left), to the north (right), or straight on. The path is a Bezier curve around the
+    crossing of the lanes, the heading follows it without a jump, and every sim step is v dt long."""
     world = crossing()
     put(world, 0, edge=1, s=70, speed=5, v0=9, to=to)
     path, wanted = [world.veh_pose[0, 0].copy()], curve(world, 1, to)
@@ -246,8 +246,8 @@ def test_cars_slow_down_for_turns():
     ],
 )
 def test_cars_slow_down_for_bends_but_do_not_wait(bend, s, wanted):
-    """A bend of 0.5 rad at the end of 40 m: R = 80 m, vt = sqrt(4 R). The front 5 m before it wants sqrt(vt^2 + 8 x 5),
-    the front beyond it vt, and far before it, or if the bend is below 0.2 rad, no car slows down."""
+    """A bend of 0.5 rad at the end of 40 m: R = 80 m, vt = sqrt(4 R). The wanted speed is sqrt(vt^2 + 8 x 5) with the
+    front 5 m before the bend, and vt beyond it. Far before it, or for a bend below 0.2 rad, no car slows down."""
     nodes = [(-240, 0), (-40, 0), (0, 0), (200 * math.cos(bend), 200 * math.sin(bend))]
     world = build(nodes, [(0, 1), (1, 2), (2, 3)], ends=True)
     put(world, 0, edge=2, s=s, speed=19, v0=20)  # of 36 m between the zones; the car is 4.6 m long
@@ -258,7 +258,7 @@ def test_cars_slow_down_for_bends_but_do_not_wait(bend, s, wanted):
 
 
 def test_leaders_are_seen_through_bends():
-    """A car that stands 50 m ahead, two bends on, stops the one behind it 2 m off."""
+    """A car that stands 50 m ahead, after two bends, stops its follower at 2 m."""
     nodes = [(0, 0), (60, 0), (60 + 20 * math.cos(0.4), 20 * math.sin(0.4)), (140, 40)]
     world = build(nodes, [(0, 1), (1, 2), (2, 3)], ends=True)
     put(world, 0, edge=4, s=12, speed=0)
@@ -270,7 +270,7 @@ def test_leaders_are_seen_through_bends():
 
 
 def test_target_halts_brake_with_four_and_are_drawn_one_by_one():
-    """From 10 m/s: 8 after half a second, then it stands. Lengths 0.5 to 2 s; the next is planned from its end."""
+    """From 10 m/s: 8 after half a second, then it stands. Lengths 0.5 to 2 s; the next halt is drawn at its end."""
     world = build([(0, 0), (3000, 0)], [(0, 1)], ends=True, halt_rate=0.5)
     put(world, 0, edge=0, s=50, speed=10, v0=10)
     put(world, 1, edge=1, s=50, speed=10, v0=10)
@@ -290,7 +290,7 @@ def test_target_halts_brake_with_four_and_are_drawn_one_by_one():
     assert world.veh_v[0, 1] == pytest.approx(10)
 
 
-def test_halts_come_as_often_as_asked():
+def test_halts_have_the_given_rate():
     """300 targets, 60 s, 0.2 halts a second of driving, 1.25 s each: 60 / (5 + 1.25) = 9.6 on average."""
     world = build([(0, 0), (3000, 0)], [(0, 1)], ends=True, halt_rate=0.2, num_envs=300)
     put(world, 0, edge=0, s=50, speed=10, v0=10)
@@ -308,14 +308,14 @@ def test_halts_come_as_often_as_asked():
     ],
 )
 def test_shares_of_turns(edge, shares):
-    """Straight on half of the time, the others share the rest; all of it where there is no other kind."""
+    """Straight on half of the time, the others share the rest; all of it without another kind."""
     world = crossing(num_envs=4000, seed=3)
     for e, then in ((3, (0, 4)), (5, (0,))):
         world.edge_ways[:, e] = len(then)
         world.edge_next[:, e] = 0
         world.edge_next[:, e, : len(then)] = then
     put(world, 0, edge=edge ^ 1, s=0, speed=5)
-    world.veh_edge[:, 0], world.veh_to[:, 0] = edge ^ 1, edge  # turns back, and draws when it is through
+    world.veh_edge[:, 0], world.veh_to[:, 0] = edge ^ 1, edge  # turns back, and draws after it
     world.veh_turning[:, 0], world.veh_s[:, 0] = True, 0.9999
     world.node_owner[:, world.edge[0, edge, 0]] = 0
     roll(world, 2)
@@ -349,7 +349,7 @@ def fresh(request):
 
 
 def test_cars_of_a_scene(fresh):
-    """As many as the scene has, with its kinds and speeds; the target in the middle; nothing behind the count."""
+    """The scene's number, kinds and speeds; the target in the middle; no entries beyond the count."""
     law = SCENE_LAWS[SCENES.index(fresh.config.scene)]
     n = int(law[10])
     assert (fresh.n_veh == n).all() and fresh.veh_on[:, 0].all() and fresh.veh_on[:, :n].mean() > 0.99
@@ -366,7 +366,7 @@ def test_cars_of_a_scene(fresh):
 
 
 def test_cars_start_apart_and_outside_junctions(fresh):
-    """Middles 8 m and both half lengths apart, but on opposite lanes; no end in the zone of a guarded node."""
+    """Middles 8 m and both half lengths apart, except on opposite lanes; no end in the zone of a guarded node."""
     half = 0.5 * KIND_SIZES[fresh.veh_kind, 0]
     rows = np.arange(200)
     for v in range(int(fresh.n_veh[0])):
@@ -384,7 +384,7 @@ def test_cars_start_apart_and_outside_junctions(fresh):
 
 
 def test_places_are_uniform_along_the_lanes():
-    """On the lane where the target is not, the next car is spread evenly: a quarter of them in each quarter."""
+    """On the lane without the target, the next car is uniform: a quarter of them in each quarter."""
     world = make(3000, seed=2, curriculum="straight")
     along = world.veh_s[:, 1][world.veh_edge[:, 1] == 1]
     counts = np.histogram(along, 4, (0, world.edge_len[0, 1] - world.edge_cut[0, 1].sum()))[0]
@@ -394,7 +394,7 @@ def test_places_are_uniform_along_the_lanes():
 
 @pytest.mark.parametrize("stage, cars", [("straight_mono", 1), ("straight", 7)])
 def test_the_curriculum_starts_before_the_centre(stage, cars):
-    """One road, the target 0 to 60 m before its middle and driving; red where it is alone."""
+    """One road, the target 0 to 60 m before its middle and driving; red if it is alone."""
     world = make(300, seed=1, curriculum=stage)
     assert (world.n_veh == cars).all() and (world.veh_v[:, 0] > 0).all()
     x, y, heading = world.veh_pose[:, 0].T
@@ -405,7 +405,7 @@ def test_the_curriculum_starts_before_the_centre(stage, cars):
     assert world.veh_on[:, 0].mean() > 0.99
 
 
-def test_colours_and_kinds_that_are_asked_for():
+def test_given_colours_and_kinds_are_used():
     world = make(50, target_rgb=(1, 2, 3), same_colour=1.0, target_kinds=("bus", "motorcycle"))
     assert (world.veh_rgb[:, :16] == (1, 2, 3)).all()
     assert set(world.veh_kind[:, 0]) == {4, 6}
@@ -414,7 +414,7 @@ def test_colours_and_kinds_that_are_asked_for():
     assert make(1, max_vehicles=5).n_veh[0] == 5
 
 
-def test_pedestrians_walk_beside_the_road_and_cars_ignore_them():
+def test_pedestrians_walk_along_the_road_and_cars_ignore_them():
     """1 to 2 m/s, half the road's width and 1 m from its centre line; no junction is held for them."""
     world = make(40, target_kinds=("pedestrian",), halt_rate=0.0)
     assert (1 <= world.veh_v0[:, 0]).all() and (world.veh_v0[:, 0] <= 2).all()

@@ -1,4 +1,4 @@
-"""Tracking worlds of roads and cars alone, towns made by hand, and an independent check for overlapping cars."""
+"""Tracking worlds of roads and cars alone, hand-made towns, and an independent check for overlapping cars."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOO_FAST, OVER_LINE = 1, 2
 
 @kernel
 def lay(w, b):
-    """The roads of a drawn town, and nothing else of it."""
+    """Only the roads of a drawn town."""
     q = w.instance_row[b]
     take_key(w, b, q)
     clear_town(w, q)
@@ -53,7 +53,7 @@ def see(w, b):
 
 
 class Traffic(Tracking):
-    """A tracking world whose drone does not exist."""
+    """A tracking world without a drone."""
 
     id = "test/Traffic-v0"
 
@@ -63,7 +63,7 @@ Traffic.bind(generate=lay, reset=start, step=play, idle=play, observe=see)
 
 @kernel
 def advance(w, b, x, y):
-    """Plays x sim steps. 0, or what was broken first: its code + 10 * vehicle + 1000 * sim step."""
+    """Plays x sim steps. Returns 0, or the first violation: its code + 10 * vehicle + 1000 * sim step."""
     q = w.instance_row[b]
     for _ in range(x):
         drive(w, b, q)
@@ -91,8 +91,8 @@ def make(num_envs=1, *, seed=0, debug=False, threads=None, **options):
 
 
 def build(nodes, roads, half=4.0, guarded=(), cut=2.0, num_envs=1, ends=False, **options):
-    """A world on one road graph, without cars. `cut` is the zone at every end, or a dict by node; with `ends` a road
-    that leads nowhere has no successor, else the way back."""
+    """A world on one road graph, without cars. `cut` is the zone at every end, or a dict by node. With `ends` a dead
+    end has no successor, otherwise the way back."""
     world = make(num_envs, **options)
     for name in ("node_xy", "guarded", "edge", "edge_len", "edge_dir", "edge_cut", "edge_ways", "edge_next"):
         getattr(world, name)[:] = 0
@@ -122,7 +122,7 @@ def build(nodes, roads, half=4.0, guarded=(), cut=2.0, num_envs=1, ends=False, *
 
 
 def put(world, v, edge, s, speed, v0=15.0, to=None, kind=0):
-    """A car on a straight part of a town made by hand, in every row. The length of its curve is measured along it."""
+    """Puts a car on a straight part of a hand-made town, in every row. The length of its curve is measured along it."""
     q = 0
     then = int(world.edge_next[q, edge, 0]) if to is None else to
     then = edge if world.edge_ways[q, edge] == 0 else then
@@ -145,7 +145,7 @@ def lane(world, edge, m):
 
 
 def curve(world, e, f, points=2001):
-    """Points of the way from edge e to edge f: a Bezier curve about the point where the lanes meet."""
+    """Points of the path from edge e to edge f: a Bezier curve around the intersection of the lanes."""
     p0 = lane(world, e, world.edge_len[0, e] - world.edge_cut[0, e, 1])
     p2 = lane(world, f, world.edge_cut[0, f, 0])
     across = np.column_stack([world.edge_dir[0, e], -world.edge_dir[0, f]])
@@ -157,7 +157,7 @@ def curve(world, e, f, points=2001):
 
 
 def gap(world, follower, leader, row=0):
-    """Bumper to bumper, of two cars that drive along one straight line."""
+    """Gap between the bumpers of two cars on one straight line."""
     far = np.hypot(*(world.veh_pose[row, leader, :2] - world.veh_pose[row, follower, :2]))
     return far - 0.5 * KIND_SIZES[world.veh_kind[row, [follower, leader]], 0].sum()
 
@@ -171,7 +171,7 @@ def corners(pose, length, width):
 
 
 def overlaps(world):
-    """(row, i, j) of every two cars whose rectangles overlap: no line along a side of either lies between them."""
+    """(row, i, j) of every two cars whose rectangles overlap: no side of either separates them."""
     length, width = KIND_SIZES[world.veh_kind, 0], KIND_SIZES[world.veh_kind, 1]
     there = world.veh_on & (world.veh_kind != PEDESTRIAN)
     place, reach = world.veh_pose[:, :, :2], 0.5 * np.hypot(length, width)
@@ -191,7 +191,7 @@ def overlaps(world):
 
 
 def off_road(world, v=0):
-    """How far each row's vehicle v is from the nearest centre line."""
+    """Distance of each row's vehicle v from the nearest centre line."""
     least = np.full(world.num_envs, np.inf)
     place = world.veh_pose[:, v, :2]
     rows = np.arange(world.num_envs)

@@ -1,8 +1,8 @@
-"""Every binding in the same few words, so that a test can play all of them side by side, and against the bare World.
+"""A common interface to all bindings, so that a test can compare each of them with the bare World.
 
-A player has the rows (seed, 0), (seed, 1), ... of a world. `begin()` starts an episode in every row; `turn(actions)`
-plays a step and begins the next episode of each row that ended, however its library does that. What it was handed is
-kept as it came: `look` is what all rows show now, `masks` their masks, once for each place where one was given out.
+A player has the rows (seed, 0), (seed, 1), ... of a world. `begin()` starts an episode in every row. `turn(actions)`
+plays a step and starts the next episode of each row that ended, in the way of its library. `look` is the current
+observation of all rows, as the library returned it; `masks` are their masks, one for each place that returns a mask.
 """
 
 from typing import Any, NamedTuple
@@ -21,8 +21,8 @@ from tests.api.tianshou_tools import plain
 
 
 class Turn(NamedTuple):
-    """What a step told: rewards and ends of all rows; `last` is what the rows that ended showed at their end, and
-    `last_masks` what they allowed there."""
+    """Result of a step: rewards and ends of all rows. `last` and `last_masks` are the final observations and masks of
+    the rows that ended."""
 
     reward: np.ndarray
     done: np.ndarray
@@ -92,7 +92,7 @@ class Gymnasium(Player):
 
 
 class GymnasiumByHand(Gymnasium):
-    """The same with rows that the caller resets."""
+    """The same, but the caller resets the rows."""
 
     mode = "disabled"
 
@@ -202,7 +202,7 @@ class MAPPO(Player):
         return Turn(reward[:, 0, 0], done, (done & ~cut, cut), [look[:2] for look in last], last_masks, handed)
 
     def _joint(self, available):
-        """The agents' masks one behind the other, without what pads them."""
+        """The agents' masks concatenated, without padding."""
         if self.env.n_agents == 1:
             return available[:, 0]
         choices = [space.n for space in self.env.action_space]
@@ -231,15 +231,15 @@ class TorchRL(Player):
         if not self.env.group_map:
             self.td["action"] = given
         stepped, self.td = self.env.step_and_maybe_reset(self.td)
-        told = stepped["next"]
-        done = told["done"][:, 0].numpy()
-        last = [row_of(self._fields(told), b) for b in np.flatnonzero(done)]
-        last_masks = [mask[done] for mask in self._masks(told)]
+        following = stepped["next"]
+        done = following["done"][:, 0].numpy()
+        last = [row_of(self._fields(following), b) for b in np.flatnonzero(done)]
+        last_masks = [mask[done] for mask in self._masks(following)]
         self._show()
-        rewards = [told[group, "reward"] for group in self.env.group_map] or [told["reward"][:, None]]
+        rewards = [following[group, "reward"] for group in self.env.group_map] or [following["reward"][:, None]]
         joint = torch.cat(rewards, 1)[..., 0]
         assert (joint == joint[:, :1]).all()
-        ends = told["terminated"][:, 0].numpy(), told["truncated"][:, 0].numpy()
+        ends = following["terminated"][:, 0].numpy(), following["truncated"][:, 0].numpy()
         return Turn(joint[:, 0].numpy(), done, ends, last, last_masks, stepped)
 
     def _fields(self, td):

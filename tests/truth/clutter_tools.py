@@ -1,6 +1,6 @@
-"""A learner for picking from clutter: MaskablePPO with one small net that scores every object alike.
+"""A learner for picking from clutter: MaskablePPO with one small net that scores every object.
 
-`python -m tests.truth.clutter_tools` writes the table of what it has learned after so many picks.
+`python -m tests.truth.clutter_tools` prints the learning curve as a table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DEFAULT = {"picks": 60_000, "seed": 0, "rate": 0.002}  # the run on the default 
 
 
 class Scores(BaseFeaturesExtractor):
-    """Of each object a score, made of its own numbers, what covers it, what it covers and the state of the cup; then
-    what the critic reads: the mean over the objects in play."""
+    """Scores each object from its features, the objects above and below it, and the state of the cup. The critic's
+    input follows: the mean over the objects in play."""
 
     def __init__(self, observation_space):
         objects, width = observation_space["objects"].shape
@@ -57,7 +57,7 @@ class First(nn.Module):
 
 
 class ObjectPolicy(MaskableMultiInputActorCriticPolicy):
-    """No layer mixes objects, so that none is told from another by its number."""
+    """No layer mixes objects, so the policy does not depend on their indices."""
 
     def _build(self, lr_schedule):
         super()._build(lr_schedule)
@@ -66,7 +66,7 @@ class ObjectPolicy(MaskableMultiInputActorCriticPolicy):
 
 
 def learn(picks, seed, rows=64, rate=0.005, callback=None, **config):
-    """A model that has learned from so many picks."""
+    """A model trained on `picks` picks."""
     world = Clutter(rows, Clutter.Config(**config), seed=seed, autoreset="same_step")
     net = {"features_extractor_class": Scores, "net_arch": {"pi": [], "vf": [WIDTH]}}
     model = MaskablePPO(
@@ -85,8 +85,8 @@ def learn(picks, seed, rows=64, rate=0.005, callback=None, **config):
     return model.learn(picks, callback)
 
 
-def judged(model, **config):
-    """What it earns on the 64 test scenes, taking what it likes best."""
+def evaluate_model(model, **config):
+    """Evaluates the model's greedy policy on the 64 test scenes."""
     world = Clutter(64, Clutter.Config(split="test", **config), autoreset="disabled")
 
     def choose(world):
@@ -97,8 +97,8 @@ def judged(model, **config):
 
 
 class Curve(BaseCallback):
-    """Prints a line of the table whenever the model has learned from so many picks more; judging draws nothing, so
-    that the run is the same as one that nobody looks at."""
+    """Prints a line of the table every `every` picks. Evaluation draws no random numbers, so it does not change the
+    run."""
 
     def __init__(self, every):
         super().__init__()
@@ -110,10 +110,10 @@ class Curve(BaseCallback):
     def _on_rollout_start(self):  # all picks so far have been learned from
         if self.num_timesteps >= self.next:
             self.next += self.every
-            self.tell()
+            self.print_line()
 
-    def tell(self):
-        result = judged(self.model)
+    def print_line(self):
+        result = evaluate_model(self.model)
         low, high = result.interval
         cleared = result.kpis["percent_cleared"].mean()
         print(f"| {self.num_timesteps:,} | {result.mean:.1f} \xb1 {(high - low) / 2:.1f} | {cleared:.2f} |", flush=True)
@@ -128,7 +128,7 @@ def main():
     curve = Curve(given.every)
     print("| picks | return | cleared |\n|---|---|---|")
     learn(**{**DEFAULT, "picks": given.picks}, callback=curve)
-    curve.tell()
+    curve.print_line()
 
 
 if __name__ == "__main__":

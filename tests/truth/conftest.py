@@ -1,4 +1,4 @@
-"""What tests of learners share."""
+"""Fixtures for the tests of learners."""
 
 import random
 
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def torch_alone():
-    """One thread, seeded; learners seed the process's generators, which are put back."""
+    """Seeds torch and limits it to one thread. Restores the global generators, which learners seed."""
     import torch
 
     before, threads = (np.random.get_state(), random.getstate()), torch.get_num_threads()

@@ -1,13 +1,13 @@
 """Steps of mutated TensorDicts, one process of them: `python -m tests.truth.fuzz_tensordicts SEED CASES ID[@CASE] ...`.
 
-A case takes rows that play, changes one to three entries and steps. What may happen is judged by the declared fields
-alone: a field that is not there, is no tensor of its type, shape and device, or has a value outside its bounds must be
-refused in a sentence that names it, unless it was written behind torch's back and is no number with which kernels
-index; then nothing worse than a wrong number may come of it. A changed instance may break a rule that names another of
-its fields, or leave a live row without an action; the latter is asked of instances that the environment did not check.
-A step that is taken must give what a step of fresh copies gives, leave what it was given alone, touch no other row and
-keep indices within their bounds. A line is printed before each case, so that whoever reads knows the case in which the
-process died.
+A case takes live rows, changes one to three entries and steps. The declared fields alone decide the expected result. A
+missing field, a tensor of another type, shape or device, and a value outside its bounds must be refused by name. Values
+that changed unseen by torch and that no kernel uses as an index may lead to wrong numbers, and to nothing worse. A
+changed instance may break a rule that names another of its fields, or leave a live row without an action; the latter is
+tested only for instances that the environment did not validate.
+
+An accepted step must equal a step of fresh copies, leave its input and all other rows unchanged, and keep indices
+within their bounds. A line is printed before each case and identifies the case in which a process died.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from milkrun.core.fields import Role
 ROWS = 4
 BLOCK = 100  # cases of one reset
 UNFIT = "on this instance"
-"""The end of a sentence on a state that does not go with its changed instance."""
-HANGS = 120.0  # seconds in which twenty lines, each of milliseconds, must be there
+"""The end of the message for a state that contradicts its changed instance."""
+HANGS = 120.0  # seconds for twenty lines, each of which takes milliseconds
 
 INTS = (10**8, -1, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1)
 FLOATS = (float("nan"), float("inf"), -float("inf"), 1e30, -1e30, -1.0, 0.0)
@@ -51,7 +51,7 @@ Key = tuple[str, ...]
 
 
 class Entry(NamedTuple):
-    """One entry of the TensorDicts of a world, as a reset shows it."""
+    """One entry of the TensorDicts of a world, as returned by a reset."""
 
     key: Key
     dtype: torch.dtype
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
     low: float | None
     high: float | None
     limit: bool  # +inf is a value
-    watched: bool  # looked at in every step, however it was written
+    watched: bool  # validated in every step, however it was written
 
     @property
     def name(self) -> str:
@@ -68,7 +68,7 @@ class Entry(NamedTuple):
 
 
 def entries_of(env: Any, td: TensorDictBase) -> dict[Key, Entry]:
-    """All entries. What the groups of a team and other names of a field show is never read."""
+    """All entries that are read: no groups of a team, no synonyms of a field."""
     world, found = env.template, {}
     for key in td.keys(include_nested=True, leaves_only=True):
         path = key if isinstance(key, tuple) else (key,)
@@ -82,11 +82,11 @@ def entries_of(env: Any, td: TensorDictBase) -> dict[Key, Entry]:
     return found
 
 
-# -- what may be wrong --------------------------------------------------------------------------------------------
+# -- faults -------------------------------------------------------------------------------------------------------
 
 
 def fault(entry: Entry, value: Any) -> str | None:
-    """Why an entry must be refused, by its declaration alone; None if it need not be."""
+    """Why an entry must be refused by its declaration alone; None if it is valid."""
     if entry.name == "action":
         shapes = entry.shape, (*entry.shape, 1)  # dial-a-ride takes both
         good = isinstance(value, torch.Tensor) and value.shape in shapes and value.device.type == "cpu"
@@ -110,7 +110,7 @@ def fault(entry: Entry, value: Any) -> str | None:
 
 
 def faults_of(td: TensorDictBase, known: dict[Key, Entry]) -> dict[str, str]:
-    """What must be refused, by name."""
+    """Entries that must be refused, with the reason."""
     return {entry.name: why for entry in known.values() if (why := fault(entry, look_up(td, entry.key)))}
 
 
@@ -120,8 +120,8 @@ def faults_of(td: TensorDictBase, known: dict[Key, Entry]) -> dict[str, str]:
 class Mutation(NamedTuple):
     entry: Entry
     kind: str
-    rows: frozenset[int] | None  # whose values changed; None: more than values
-    blind: bool = False  # through numpy, where torch counts no change, in numbers with which no kernel indexes
+    rows: frozenset[int] | None  # rows with changed values; None: not only values changed
+    blind: bool = False  # written through numpy, unseen by torch, in values that no kernel uses as an index
 
 
 def look_up(td: TensorDictBase, key: Key) -> Any:
@@ -136,7 +136,7 @@ def put(td: TensorDictBase, key: Key, value: Any) -> None:
 
 
 def new_values(entry: Entry, draw: random.Random) -> Any:
-    """A number that this dtype can hold, most of them impossible."""
+    """A number of this dtype, mostly an invalid one."""
     if entry.dtype is torch.bool:
         return draw.choice([True, False])
     if entry.dtype.is_floating_point:
@@ -147,7 +147,7 @@ def new_values(entry: Entry, draw: random.Random) -> Any:
 
 
 def change_values(td: TensorDictBase, entry: Entry, draw: random.Random) -> Mutation:
-    """Numbers of one row or of all, by a tensor of their own, in place, or behind torch's back through numpy."""
+    """Changes values of one row or of all: by a new tensor, in place, or through numpy, unseen by torch."""
     value = look_up(td, entry.key)
     way = draw.choice(["set", "set", "in place", "numpy"])
     target = value.clone() if way == "set" else value
@@ -170,7 +170,7 @@ def change_values(td: TensorDictBase, entry: Entry, draw: random.Random) -> Muta
 
 
 def change_tensor(td: TensorDictBase, entry: Entry, draw: random.Random) -> Mutation:
-    """Another tensor, or the same one bent in place."""
+    """Another tensor, or the same one changed in place."""
     value, inside = look_up(td, entry.key), td if len(entry.key) == 1 else td.get(entry.key[0])
     kind = draw.choice(
         [
@@ -220,7 +220,7 @@ def change_tensor(td: TensorDictBase, entry: Entry, draw: random.Random) -> Muta
         put(td, entry.key, value.transpose(-1, -2))
     elif kind == "transposed in place" and value.ndim > 1:
         value.transpose_(*draw.sample(range(value.ndim), 2))
-    elif value.untyped_storage().resizable():  # not once numpy has seen it
+    elif value.untyped_storage().resizable():  # not possible once numpy shares its memory
         kind = "resized in place"
         factor = draw.choice([2, 3])
         if draw.random() < 0.5 and value.shape[-1] >= factor:
@@ -231,7 +231,7 @@ def change_tensor(td: TensorDictBase, entry: Entry, draw: random.Random) -> Muta
 
 
 def mutate(td: TensorDictBase, known: dict[Key, Entry], draw: random.Random) -> list[Mutation]:
-    """One to three entries changed; mostly what a step reads."""
+    """Changes one to three entries, mostly entries that a step reads."""
     read = [entry for entry in known.values() if entry.declared]
     done: dict[Key, Mutation] = {}
     for _ in range(draw.choice([1, 1, 2, 3])):
@@ -239,7 +239,7 @@ def mutate(td: TensorDictBase, known: dict[Key, Entry], draw: random.Random) -> 
         if entry.key in done or look_up(td, entry.key) is None:
             continue
         bend = change_values if draw.random() < 0.6 and entry.name != "action" else change_tensor
-        with contextlib.suppress(RuntimeError, IndexError):  # two names of one tensor: the first has bent it already
+        with contextlib.suppress(RuntimeError, IndexError):  # two names of one tensor: already changed
             done[entry.key] = bend(td, entry, draw)
     return list(done.values())
 
@@ -248,7 +248,7 @@ def mutate(td: TensorDictBase, known: dict[Key, Entry], draw: random.Random) -> 
 
 
 def bits(td: TensorDictBase, known: dict[Key, Entry]) -> dict[Key, bytes]:
-    """The bytes of every entry that is a tensor in memory, row after row."""
+    """The bytes of every tensor entry, row after row."""
     found = {}
     for key in known:
         value = look_up(td, key)
@@ -262,7 +262,7 @@ def row_of(whole: bytes, row: int) -> bytes:
 
 
 def copied(td: TensorDictBase) -> TensorDict:
-    """Tensors of its own, each in order."""
+    """A copy with contiguous tensors of its own."""
     source = {
         key: copied(value) if isinstance(value, TensorDictBase) else value.detach().clone().contiguous()
         for key, value in td.items()
@@ -281,10 +281,10 @@ def later(env: Any, td: TensorDictBase, known: dict[Key, Entry]) -> dict[Key, by
     return bits(env.step(td).get("next"), known)
 
 
-def judged(
+def check_step(
     env: Any, td: TensorDictBase, known: dict[Key, Entry], changed: list[Mutation], unchanged: TensorDictBase
 ) -> list[str]:
-    """Steps; says what was wrong with what happened. `unchanged`: the same rows before the mutation."""
+    """Steps and returns all faults found. `unchanged`: the same rows before the mutation."""
     faults = faults_of(td, known)
     names = {*faults, *(mutation.entry.name for mutation in changed)}
     names |= {env.template.synonyms[name] for name in names if name in env.template.synonyms}  # one tensor
@@ -294,7 +294,7 @@ def judged(
     before = bits(td, known)
     copy = None
     if not faults:
-        with contextlib.suppress(Exception):  # what is never read may be anything, so also what cannot be copied
+        with contextlib.suppress(Exception):  # entries that are never read may hold anything
             copy = copied(td)
     try:
         after = env.step(td).get("next")
@@ -305,7 +305,7 @@ def judged(
         return wrong + (["a refused step wrote to its TensorDict"] if bits(td, known) != before else [])
     except Exception as error:
         return [f"raw {type(error).__name__}: {error}"]
-    if any(mutation.blind for mutation in changed):  # may be stepped, as long as nothing breaks
+    if any(mutation.blind for mutation in changed):  # may be stepped, as long as nothing raises
         return []
     if faults:
         return [f"stepped in silence: {name} {why}" for name, why in faults.items()]
@@ -318,7 +318,7 @@ def judged(
     try:
         if copy is not None and later(env, copy, known) != made:
             wrong.append("a step of fresh copies gives something else")
-    except MilkrunError as error:  # the kernel `fault` judges what torch says is new, and copies are
+    except MilkrunError as error:  # `fault` validates tensors that torch reports as changed, so also copies
         blind = any(mutation.kind.startswith("numpy") for mutation in changed)
         if not blind and not str(error).endswith(UNFIT):
             wrong.append(f"stepped, though fresh copies are refused: {error}")
@@ -332,7 +332,7 @@ def judged(
 
 
 def cases(world_id: str, seed: int, first: int, last: int) -> Iterator[dict[str, Any]]:
-    """What was found out, as it happens: a line before every case, a line for every fault."""
+    """Yields a line before every case and a line for every fault."""
     env = milkrun.make(world_id, ROWS, api="torchrl", seed=seed)
     base = known = None
     for case in range(first - first % BLOCK, last):
@@ -342,7 +342,7 @@ def cases(world_id: str, seed: int, first: int, last: int) -> Iterator[dict[str,
         base = with_actions(env, base)
         if known is None:
             known = entries_of(env, base)
-            env.step(copied(base))  # compiled before the clock of the first case
+            env.step(copied(base))  # compiles before the time limit of the first case starts
         if case >= first:
             yield from one_case(env, base, known, world_id, seed, case)
         base = env.step_and_maybe_reset(base)[1]
@@ -353,7 +353,7 @@ def one_case(
 ) -> Iterator[dict[str, Any]]:
     draw = random.Random(f"{world_id} {seed} {case}")
     td = unchanged = copied(base)
-    if draw.random() < 0.5:  # rows that the environment has made itself in its last step, and may know again
+    if draw.random() < 0.5:  # rows made by the environment's own last step, which it may recognise
         unchanged = with_actions(env, copied(env.step(copied(base)).get("next")))
         td = env.step(td).get("next").clear_device_()
         for key in known:
@@ -366,14 +366,14 @@ def one_case(
     yield {"world": world_id, "case": case, "what": what}
     if own := faults_of(unchanged, known):
         yield {"world": world_id, "case": case, "what": "nothing changed", "wrong": f"impossible by itself: {own}"}
-    for wrong in judged(env, td, known, changed, unchanged):
+    for wrong in check_step(env, td, known, changed, unchanged):
         yield {"world": world_id, "case": case, "what": what, "wrong": wrong}
 
 
 def main(seed: int, count: int, worlds: list[str]) -> None:
     torch.set_num_threads(1)
-    for told in worlds:
-        world_id, _, first = told.partition("@")
+    for spec in worlds:
+        world_id, _, first = spec.partition("@")
         for said, line in enumerate(cases(world_id, seed, int(first or 0), count)):
             print(json.dumps(line), flush=True)
             if said % 20 == 0:

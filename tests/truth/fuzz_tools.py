@@ -1,5 +1,4 @@
-"""Strange things to hand to an environment, and what may come of them: an error of ours with nothing moved, or a move
-that was rightly made."""
+"""Strange inputs for an environment. Each must raise a MilkrunError and change nothing, or be a valid call."""
 
 import copy
 from collections import deque
@@ -57,7 +56,7 @@ SCALARS = [
     torch.tensor(1 + 1j),
     type("Odd", (), {"__array__": lambda self, *a, **k: 1 / 0})(),
 ]
-"""No action of any agent, nor any seed."""
+"""Neither an action of any agent nor a seed."""
 KINDS = ["bool", "c8", "c16", "f2", "f4", "f8", "O", "U3", "S3", "m8[s]", "M8[s]", [("a", "i8")]]
 INTEGERS = ["i1", "u1", "i4", "u8", ">i8", "<i2"]
 NUMBERS = [-1, -(2**31), 10**6, 2**40, 2**62, -(2**63), 2**63 - 1]
@@ -72,7 +71,7 @@ def strange_scalar(rng):
 
 
 def strange_action(rng, valid):
-    """Something in place of an array of valid actions, mostly nearly one."""
+    """Something in place of an array of valid actions, mostly almost valid."""
     ways = [_cast, _one_wrong, _one_wrong, _reshaped, _ragged, _other, _number, _tensor, _integers]
     return pick(rng, ways)(rng, valid)
 
@@ -87,7 +86,7 @@ def _nested(valid):
 
 
 def _place(rng, nested):
-    """A list within nested lists whose entries are no lists, and one of its places."""
+    """An innermost list of the nested lists, and one of its indices."""
     while isinstance(nested[0], list):
         nested = pick(rng, nested)
     return nested, int(rng.integers(len(nested)))
@@ -181,7 +180,7 @@ def strange_options(rng):
 
 
 def is_whole_numbers(given):
-    """Whether every entry is an integer and no bool, whatever holds it."""
+    """Whether every entry is an integer and no bool, in any container."""
     if isinstance(given, np.ndarray):
         return given.dtype.kind in "iu"
     if isinstance(given, torch.Tensor):
@@ -192,8 +191,8 @@ def is_whole_numbers(given):
 
 
 def is_fine(given, shape, one_hot, pairs):
-    """Whether these are actions: integers of this shape, or one more axis of one; where it is allowed, pairs of them,
-    or of each agent (the last axis) a vector with a single 1."""
+    """Whether these are valid actions: integers of this shape, or with one more axis of length one. `pairs` and
+    `one_hot` also allow pairs, and a one-hot vector for each agent (the last axis)."""
     if one_hot and shape and hasattr(given, "__len__"):
         return len(given) == shape[0] and all(is_fine(one, shape[1:], one_hot, pairs) for one in given)
     if one_hot and np.ndim(given) == 1 and np.size(given) > 1:
@@ -203,12 +202,12 @@ def is_fine(given, shape, one_hot, pairs):
 
 
 def frozen(world):
-    """All that the rows are."""
+    """The whole state, as bytes."""
     return {name: array.tobytes() for name, array in world.state_dict().items()}
 
 
-def told(call, *given):
-    """The error of ours that a call raises; None if it takes what is given. Anything else that it raises is a fault."""
+def error_of(call, *given):
+    """The MilkrunError that a call raises, or None. Any other exception is a fault."""
     try:
         call(*given)
     except MilkrunError as e:

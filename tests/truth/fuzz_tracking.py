@@ -1,8 +1,8 @@
-"""Mutated towns, states and actions of the tracking world, many rows a call, and what is asked of whoever is let in: it
-plays on with finite numbers and numbers within their bounds.
+"""Mutated towns, states and actions of the tracking world, many rows a call. An accepted row must play on with finite
+numbers within their bounds.
 
-A call that is refused must say so by an error of our own that names the row; that row is put right, and the others are
-given again, until all that are left were let in.
+A refused call must raise a MilkrunError that names the row. That row is restored and the call repeated, until all
+remaining rows are accepted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "e2e": {"reward": "E2E", "curriculum": "straight", "supersample": 2, "channels": 1, "control_hz": 500},
 }
-"""Worlds that differ in what they read of a state."""
+"""Worlds that read different parts of a state."""
 
 INTS = (0, 1, -1, 2, 7, 10**8, -(2**31), 2**31 - 1, -(2**63), 2**63 - 1, 127, -128, 255, 32767)
 FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, -1e-300, 1e-9, 0.1, 3.14159, -40.0, 50.0, 1e3, -1e4, 1e5, 1e6, -1e9, 1e12, 1e30,
@@ -48,7 +48,7 @@ FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-300, -1e-300, 1e-9, 0.1, 3.14159, -40.0, 50.0
 
 
 def made(rows: int, kind: str = "plain", *, seed: int = 3, debug: bool = False, **options: Any) -> Any:
-    """A world of such rows, some steps after its reset."""
+    """A world of this kind, some steps after its reset."""
     config = TrackingConfig.build(**{**SMALL, **KINDS[kind], **options})
     world = Tracking.variant(config)(rows, config, seed=seed, autoreset="disabled", debug=debug, threads=1)
     world.reset()
@@ -59,7 +59,7 @@ def made(rows: int, kind: str = "plain", *, seed: int = 3, debug: bool = False, 
 
 
 def any_value(rng: np.random.Generator, array: np.ndarray, row: int, at: tuple[int, ...], bounds: Any) -> Any:
-    """A number for one place of an array: of the lists above, near what is there, at a bound, or of another row."""
+    """A number for one entry of an array: from the lists above, near the old one, at a bound, or from another row."""
     low, high = bounds
     ends = [x for x in (low, high) if x is not None]
     how = rng.random()
@@ -82,7 +82,7 @@ def any_value(rng: np.random.Generator, array: np.ndarray, row: int, at: tuple[i
 
 
 def spoil(rng: np.random.Generator, world: Any, arrays: dict[str, np.ndarray], names: list[str], row: int) -> list[str]:
-    """Changes one to three fields of a row in place: one number, all of them, or all as another row has them."""
+    """Changes one to three fields of a row in place: one number, all of them, or a copy of another row."""
     chosen = [names[k] for k in rng.integers(len(names), size=rng.choice([1, 1, 2, 3]))]
     for name in chosen:
         array = arrays[name]
@@ -101,29 +101,30 @@ def spoil(rng: np.random.Generator, world: Any, arrays: dict[str, np.ndarray], n
     return chosen
 
 
-def let_in(give: Any, arrays: dict[str, np.ndarray], sound: dict[str, np.ndarray]) -> dict[int, str]:
-    """Gives rows until they are taken; who was refused, in which words. A refused row is put back to what was sound."""
+def restore_refused_rows(give: Any, arrays: dict[str, np.ndarray], sound: dict[str, np.ndarray]) -> dict[int, str]:
+    """Repeats the call until it is accepted, restoring each refused row. Returns the refused rows and their
+    messages."""
     refused: dict[int, str] = {}
     while True:
         try:
             give(arrays)
             return refused
         except BadInstance as error:
-            said = str(error)
-        named = re.match(r"row (\d+): ", said)
-        assert named, f"names no row: {said}"
+            message = str(error)
+        named = re.match(r"row (\d+): ", message)
+        assert named, f"names no row: {message}"
         row = int(named[1])
-        assert row not in refused, f"refused though sound: {said}"
-        refused[row] = said
+        assert row not in refused, f"refused though sound: {message}"
+        refused[row] = message
         for name, array in arrays.items():
             array[row] = sound[name][row]
 
 
-# -- what is asked of whoever was let in ----------------------------------------------------------------------------
+# -- requirements on accepted rows ----------------------------------------------------------------------------------
 
 
 def unsound(world: Any) -> list[str]:
-    """Fields whose numbers are not finite, or numbers to index with that are out of their bounds."""
+    """Fields with numbers that are not finite, or with indices out of bounds."""
     wrong = []
     for f in world.fields.values():
         if f.role not in (Role.STATE, Role.VIEW, Role.INSTANCE) or f.name == "objective":
@@ -143,7 +144,7 @@ def unsound(world: Any) -> list[str]:
 
 
 def actions_of(world: Any, rng: np.random.Generator, n: int, wild: float = 0.2) -> np.ndarray:
-    """Actions of n rows, some of them none."""
+    """Actions of n rows, some of them invalid."""
     if world.action.kind == "box":
         acts = rng.uniform(-1, 1, (n, 4)).astype(np.float32)
         strange = np.array([np.nan, np.inf, -np.inf, 1.0, -1.0, 1.0000001, -2.0, 3e38, 1e-40, -0.0], np.float32)
@@ -153,7 +154,7 @@ def actions_of(world: Any, rng: np.random.Generator, n: int, wild: float = 0.2) 
 
 
 def play(world: Any, rng: np.random.Generator, turns: int) -> None:
-    """Steps the live rows and looks; all numbers stay sound."""
+    """Steps the live rows and asserts that all numbers stay sound."""
     for _ in range(turns):
         live = np.flatnonzero(~(world.terminated | world.truncated))
         if len(live):
@@ -164,7 +165,7 @@ def play(world: Any, rng: np.random.Generator, turns: int) -> None:
 
 
 def bits(world: Any, rows: Any = slice(None)) -> dict[str, bytes]:
-    """All that rows are and show, as bytes."""
+    """State and observations of rows, as bytes."""
     fields = [f for f in world.fields.values() if f.role in (Role.STATE, Role.VIEW, Role.MASK)]
     return {f.name: getattr(world, f.name)[rows].tobytes() for f in fields}
 

@@ -1,7 +1,7 @@
-"""Training runs on the truck and its drones with other people's algorithms, and the comparison that judges them.
+"""Training runs on the truck and its drones with algorithms of other libraries, and their comparison with random play.
 
-Every policy, learned or not, plays the first episode of the same rows of the same seed, so a trained one and random
-play differ by their choices alone, and the error of the gain is that of the differences.
+Every policy plays the first episode of the same rows of the same seed. So a trained one and random play differ only in
+their choices, and the error of the gain is that of the differences.
 """
 
 import math
@@ -25,7 +25,7 @@ ID = "milkrun/TruckDrone-v0"
 SMALL = {"num_customers": 2, "num_route_nodes": 4, "episode_length": 60}
 EPISODES, SEED = 128, 99
 TO_THE_END = {"time_limit_terminal": True}
-"""Episodes have a known end, at which the unserved are paid for: what learns need not value what follows it."""
+"""Episodes have a known end, which charges for unserved customers, so the learner needs no value beyond it."""
 
 
 def gain(trained, random):
@@ -48,12 +48,12 @@ def returns(choose, **options):
 
 
 def random_returns(**options):
-    """What allowed actions at random earn there."""
+    """Returns of random allowed actions in the same episodes."""
     return returns(lambda rows, obs, turn: rows.world.sample_actions(3, turn), **options)
 
 
 def joint_rows(num, **options):
-    """SB3's own vector environment of single rows, one controller for the whole team."""
+    """SB3's vector environment of single rows, one controller for the whole team."""
     make = partial(MilkrunEnv, ID, layout="flat", seed=1, **options)
     return DummyVecEnv([partial(make, first_row=b) for b in range(num)])
 
@@ -77,12 +77,13 @@ def train_maskable_ppo(steps, *, lr=2e-3, gamma=0.99, **options):
 
 
 def maskable_returns(model, **options):
-    """Those of its policy as trained, drawing among allowed actions."""
+    """Returns of its policy, sampled among the allowed actions."""
     return returns(lambda rows, obs, turn: model.predict(obs, action_masks=rows.action_masks())[0], **options)
 
 
 def mappo_team(env, gamma=0.99, cells=64):
-    """A policy with one net a group, which its agents share, and by group the MAPPOLoss with a critic of the state."""
+    """A policy with one net a group, shared by its agents, and for each group a MAPPOLoss with a critic of the
+    state."""
     seen, actors, losses = env.observation_spec, [], {}
     net = partial(MLP, num_cells=[cells, cells], activation_class=nn.Tanh)
     for group, names in env.group_map.items():
@@ -109,7 +110,7 @@ def mappo_team(env, gamma=0.99, cells=64):
 
 
 def advantages(losses, data):
-    """Writes every group's advantage and value target into what a collector gathered."""
+    """Writes every group's advantage and value target into the collected data."""
     with torch.no_grad():
         for loss in losses.values():
             critic, target = loss.critic_network_params, loss.target_critic_network_params
@@ -117,12 +118,12 @@ def advantages(losses, data):
 
 
 def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, gamma=0.99, stepping="functional", **options):
-    """A MAPPO team trained on so many batches of rows x steps; and the total losses of all updates."""
+    """A MAPPO team trained on `batches` batches of rows x steps, and the total losses of all updates."""
     env = milkrun.make(ID, rows, api="torchrl", seed=1, stepping=stepping, **TO_THE_END, **options)
     policy, losses = mappo_team(env, gamma)
     weights = [w for loss in losses.values() for w in loss.parameters()]
     optimiser = torch.optim.Adam(weights, lr)
-    frames, told = rows * steps, []
+    frames, losses_seen = rows * steps, []
     collector = Collector(
         env, policy, frames_per_batch=frames, total_frames=frames * batches, auto_register_policy_transforms=False
     )
@@ -139,15 +140,15 @@ def train_mappo(batches, *, rows=32, steps=64, scale=0.2, lr=2e-3, gamma=0.99, s
                 total.backward()
                 nn.utils.clip_grad_norm_(weights, 0.5)
                 optimiser.step()
-                told.append(total.item())
+                losses_seen.append(total.item())
     collector.shutdown()
-    return policy, told
+    return policy, losses_seen
 
 
 def mappo_returns(policy, **options):
     """(EPISODES,) returns of a TorchRL policy in the same episodes, which TorchRL's environment plays itself.
 
-    Outside a collector TorchRL would take the likeliest action; here too it draws, as while it was trained."""
+    Outside a collector TorchRL takes the likeliest action by default; here it samples, as in training."""
     env = milkrun.make(ID, EPISODES, api="torchrl", seed=SEED, **options)
     with torch.no_grad(), set_exploration_type(ExplorationType.RANDOM):
         rolled = env.rollout(env.config.episode_length, policy, break_when_any_done=False)

@@ -1,4 +1,4 @@
-"""Masks of every binding: wherever one is handed out it is the World's of that moment, and it allows something."""
+"""Every mask that a binding returns equals the World's current mask and allows some action."""
 
 import numpy as np
 import pytest
@@ -15,14 +15,14 @@ by_kind = pytest.mark.parametrize(("id", "options"), [case for case in CASES if 
 
 
 def assert_masks(masks, expected, choices):
-    """All of them are the expected one, in which every agent of every row has something."""
+    """All masks equal the expected one, which allows an action for every agent of every row."""
     parts = np.split(expected, np.cumsum(choices)[:-1], 1) if expected.shape[1] == sum(choices) else [expected]
     assert all(part.any(1).all() for part in parts)
     assert all(np.array_equal(mask, expected) for mask in masks)
 
 
 def play(id, options, player_class, rows, turns):
-    """So many turns in which every second row takes any action at all; returns how many episodes ended."""
+    """Plays turns in which every second row takes any action; returns the number of ended episodes."""
     world = milkrun.make(id, rows, seed=SEED, autoreset="disabled", **options)
     player, generator = player_class(id, rows, SEED, options), np.random.default_rng(2)
     choices, second = np.array(world.action.nvec(world.sizes)), np.arange(rows) % 2 == 1
@@ -36,10 +36,10 @@ def play(id, options, player_class, rows, turns):
         free = second if rows > 1 else np.array([turn % 2 == 1])
         actions[free] = generator.integers(0, choices, (free.sum(), len(choices))).reshape(actions[free].shape)
         world.step(actions)
-        told, done = player.turn(actions), world.done.copy()
+        result, done = player.turn(actions), world.done.copy()
         if done.any():
-            assert len(told.last_masks) >= 1
-            assert_masks(told.last_masks, world.action_mask[done], choices)
+            assert len(result.last_masks) >= 1
+            assert_masks(result.last_masks, world.action_mask[done], choices)
             world.reset(done)
         ends += done.sum()
     return ends
@@ -48,8 +48,8 @@ def play(id, options, player_class, rows, turns):
 @by_player
 @by_kind
 def test_masks_are_the_worlds_and_never_empty(id, options, player_class):
-    """Worlds of every kind, 300 steps of rows (100 of one), half of the actions drawn without a look at the mask;
-    finished rows included."""
+    """Worlds of every kind, 300 steps of rows (100 of one). Half of the actions ignore the mask; finished rows are
+    included."""
     rows, turns = (1, 100) if player_class.one_row else (20, 15)
     assert play(id, options, player_class, rows, turns) >= 3
 

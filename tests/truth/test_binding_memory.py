@@ -1,6 +1,6 @@
-"""What every binding leaves alone: arrays it has handed out, and the random state of the process.
+"""No binding changes arrays that it has returned, or the random state of the process.
 
-Each way to play is a generator of what its calls returned, with how many episodes ended in each.
+Each way to play is a generator of the results of its calls, with the number of episodes that ended in each.
 """
 
 import gc
@@ -36,13 +36,13 @@ SEED = 4
 
 
 def first_allowed(masks, turn):
-    """The first or the last that each mask allows, in turns."""
+    """The first and the last allowed action of each mask, alternately."""
     masks = np.asarray(masks).astype(bool)
     return masks.argmax(1) if turn % 2 else masks.shape[1] - 1 - masks[:, ::-1].argmax(1)
 
 
 def played(player_class, id):
-    """A batch, or a row, of the bindings that stand beside the World; its actions are those of a World of its own."""
+    """A batch, or a row, of a binding; its actions come from a separate World."""
     rows = 1 if player_class.one_row else 5
     player = player_class(id, rows, SEED, SMALL[id])
     world = milkrun.make(id, rows, seed=SEED, autoreset="disabled", **SMALL[id])
@@ -134,7 +134,7 @@ def rl4co(id):
 
 
 def list_environments(id):
-    """The published list interface of truck and drones, whose worlds seed themselves by their arguments."""
+    """The published list interface of truck and drones, whose arguments determine the seed."""
     env = VRPDummyVecEnv([partial(VRPEnv, Namespace(seed=SEED + i, episode_length=12)) for i in range(3)])
     yield (env.reset(), env.reset_infos), 0, None
     idle = np.zeros((3, len(env.action_space), 1), int)
@@ -153,16 +153,16 @@ by_way = pytest.mark.parametrize("way", WAYS.values(), ids=["-".join(key) for ke
 
 
 def arrays_of(handed):
-    """Every array in what a call returned; tensors as arrays on the same memory."""
+    """Every array in the result of a call; tensors as arrays on the same memory."""
     if isinstance(handed, TensorDictBase):
         return [tensor.numpy() for tensor in leaves(handed).values()]
     return list(arrays_in(handed))
 
 
 @by_way
-def test_what_was_handed_out_stays(way):
-    """All that was returned keeps its bytes through 100 ends and the episodes after them, and none of it is the memory
-    of the world inside."""
+def test_returned_arrays_are_never_changed(way):
+    """Returned arrays keep their bytes through 100 ends and the following episodes, and share no memory with the world
+    inside."""
     handed, sums, ends = [], [], 0
     calls = way()
     while ends < 100:
@@ -183,9 +183,9 @@ def test_what_was_handed_out_stays(way):
 
 @by_way
 def test_global_random_state_is_neither_read_nor_written(way):
-    """100 calls, with ends, under two seeds of numpy, torch and Python: the same bytes, and the states as they were."""
+    """100 calls, with ends, under two seeds of numpy, torch and Python: the same bytes, and unchanged states."""
     kept = np.random.get_state(), random.getstate()
-    told = []
+    outputs = []
     try:
         with torch.random.fork_rng(devices=[]):
             for s in (1, 2):
@@ -193,10 +193,10 @@ def test_global_random_state_is_neither_read_nor_written(way):
                 random.seed(s)
                 torch.manual_seed(s)
                 before, calls, ends = global_states(), way(), 0
-                told.append([])
+                outputs.append([])
                 for _ in range(100):
                     returned, ended, _ = next(calls)
-                    told[-1] += [array.tobytes() for array in arrays_of(returned)]
+                    outputs[-1] += [array.tobytes() for array in arrays_of(returned)]
                     ends += ended
                 calls.close()
                 assert global_states() == before
@@ -204,7 +204,7 @@ def test_global_random_state_is_neither_read_nor_written(way):
     finally:
         np.random.set_state(kept[0])
         random.setstate(kept[1])
-    assert told[0] == told[1]
+    assert outputs[0] == outputs[1]
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
-"""The order of picking matters: what policies clear, drop and disturb, on scenes that are shipped.
+"""The order of picking matters: what policies clear, drop and disturb on the shipped test scenes.
 
-The bounds are those of a prototype in plain NumPy over the same physics, run before this world was written (96 other
-scenes: random play cleared 80 %, highest first 99 %), with room for the spread of 64 scenes.
+The bounds come from a NumPy prototype with the same physics (96 other scenes: random play cleared 80 %, highest first
+99 %), widened by the spread of 64 scenes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def played(policy, rows, preset="default"):
 
 
 def test_small_piles_want_an_order():
-    """Sixteen scenes of six objects: lowest first earns less than random play, that less than highest first, which
-    disturbs less than half as much."""
+    """Sixteen scenes of six objects: lowest first earns less than random play, random play less than highest first.
+    Highest first disturbs less than half as much."""
     (low, _), (drawn, wild), (high, calm) = (played(p, 16, "small_scene") for p in (lowest, random_policy(1), highest))
     assert low.mean + 0.5 < drawn.mean < high.mean - 1.0
     assert calm["percent_cleared"] >= 0.95 and calm["disturbance"] < 0.5 * wild["disturbance"]
@@ -49,9 +49,9 @@ def test_the_order_signal_of_the_default_pile():
 
 
 @pytest.mark.long
-def test_what_lies_under_others_comes_out_seldom():
-    """Random picks in 128 episodes: those that nothing covers succeed at 92 % or more; those covered by half or more at
-    40 % or less, and they disturb four times as much."""
+def test_covered_objects_are_seldom_picked_successfully():
+    """Random picks in 128 episodes: picks of uncovered objects succeed at 92 % or more. Picks of objects covered by
+    half or more succeed at 40 % or less and disturb four times as much."""
     world = Clutter(64, Clutter.Config(split="test"), autoreset="disabled")
     choose, seen = policies_for("milkrun/Clutter-v0")["random"](2), []
     for _ in range(2):

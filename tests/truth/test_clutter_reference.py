@@ -1,4 +1,4 @@
-"""The clutter world against its scalar reference, one plain MjData a row: the same to the bit, whatever the options."""
+"""The clutter world equals its scalar reference, one plain MjData a row, to the bit and under all options."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import pytest
 
 pytest.importorskip("mujoco", reason="needs milkrun[clutter]")
 
-from tests.clutter.beside_reference import Pair
+from tests.clutter.reference_pair import Pair
 from tests.clutter.trays import CANS, SOUP
 
 VARIED = {"mass_range": (0.5, 1.5), "friction_range": (0.4, 1.6), "suction_range": (0.3, 1.0)}
 
 
 def picks(pair: Pair, turns: int, seed: int = 5) -> None:
-    """Allowed objects at random, and now and then one that is not."""
+    """Random allowed objects, and occasionally one that is not allowed."""
     world = pair.world
     for turn in range(turns):
         if world.done.all():
@@ -42,7 +42,7 @@ def picks(pair: Pair, turns: int, seed: int = 5) -> None:
     ids=["boxes", "cans", "factors", "not canonical", "no sleep", "fast", "thrown out", "never still", "one ray"],
 )
 def test_picks_are_those_of_the_reference(options):
-    """All states, masks, rewards, views, the log, and the physics to the bit."""
+    """States, masks, rewards, observations, log and physics are equal to the bit."""
     pair = Pair(3, **options)
     picks(pair, 8)
     world = pair.world
@@ -59,7 +59,7 @@ def test_picks_are_those_of_the_reference(options):
     ids=["boxes", "cans", "factors", "ends by ticks"],
 )
 def test_ticks_are_those_of_the_reference(options):
-    """Every tick of a pick, with choices given to busy rows that none reads."""
+    """Every tick of a pick; choices for busy rows are ignored."""
     pair = Pair(2, step_mode="tick", max_episode_steps_discrete=2, ray_samples=1, **options)
     while not pair.world.done.all() and pair.world.tick_count.max() < 300:
         pair.step(pair.world.sample_actions(1, int(pair.world.i.max())))
@@ -67,7 +67,7 @@ def test_ticks_are_those_of_the_reference(options):
 
 
 def steering(world, rng: np.random.Generator) -> np.ndarray:
-    """Goes for an object, lifts it and carries it off, with errors: lets go too early, leaves the box of actions."""
+    """Moves to an object, lifts it and carries it off, with errors: early releases and actions out of bounds."""
     found = np.zeros((world.num_envs, 4))
     for b in range(world.num_envs):
         cup = world.cup_pos[b]
@@ -93,7 +93,7 @@ def steering(world, rng: np.random.Generator) -> np.ndarray:
     ids=["boxes", "factors", "cans"],
 )
 def test_motions_are_those_of_the_reference(options):
-    """A cup moved by the policy: holds, loads, drops, what is banked, actions outside their bounds."""
+    """A cup moved by the policy: holds, loads, drops, banked objects, actions out of bounds."""
     pair = Pair(2, use_discrete_action=False, max_episode_steps_discrete=2, max_ticks=150, ray_samples=1, **options)
     rng = np.random.default_rng(2)
     while not pair.world.done.all():
@@ -102,7 +102,7 @@ def test_motions_are_those_of_the_reference(options):
 
 
 def test_maps_are_those_of_the_reference():
-    """Heights within rounding, and the object under each pixel."""
+    """Heights are equal within rounding, and so is the object under each pixel."""
     pair = Pair(2, maps=True, map_size=24, num_objects_per_type=2, **CANS)
     picks(pair, 2)
     seen = pair.world.observe()

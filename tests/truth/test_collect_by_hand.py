@@ -1,8 +1,8 @@
-"""The profit and waste worlds against numbers that were worked out by hand.
+"""The profit and waste worlds compared with numbers computed by hand.
 
-Depot (0, 0), customers (3, 0), (3, 4), (0, 4): distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3. Each world plays
-the listed actions for the listed rewards, and is then branched along every allowed action: the number of complete
-sequences and the best return among them.
+Depot (0, 0), customers (3, 0), (3, 4), (0, 4): distances 0-1 3, 0-2 5, 0-3 4, 1-2 4, 1-3 5, 2-3 3. Each world plays the
+listed actions for the listed rewards. A search along every allowed action then counts the complete sequences and finds
+their best return.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def one_row(fields):
 
 
 def enumerate_all(world_id, instance, **options):
-    """Every allowed action of every row is followed. Returns, of each complete sequence, its instance, actions, return.
+    """Follows every allowed action of every row. Returns the instance, actions and return of each complete sequence.
 
-    Breadth first: the rows of one depth stand in one world, which is branched into the world of the next depth. All
-    share the instances. The actions of several days stand side by side.
+    Breadth first: one world holds the rows of one depth and is branched into the world of the next depth. All share the
+    instances. The actions of several days are concatenated.
     """
     world = milkrun.make(
         world_id,
@@ -99,7 +99,7 @@ COUNTS = {
 @pytest.mark.parametrize("reward", ["dense", "terminal"])
 @pytest.mark.parametrize("case", COUNTS)
 def test_number_of_sequences_and_best_return(case, reward):
-    """Both payments give the same; no sequence comes up twice."""
+    """Dense and terminal rewards give the same result; no sequence occurs twice."""
     name, fields, options, count, best = COUNTS[case]
     _, plans, returns = enumerate_all(f"milkrun/{name}-v0", one_row(fields), num_loc=3, reward=reward, **options)
     assert len(plans) == len(np.unique(plans, axis=0)) == count
@@ -148,7 +148,7 @@ EPISODES = {
 
 @pytest.mark.parametrize("case", EPISODES)
 def test_rewards_of_an_episode(case):
-    """The last action ends it, and no other; the terminal payment is the sum."""
+    """Only the last action ends the episode; the terminal reward is the sum."""
     name, fields, options, actions, rewards = EPISODES[case]
     for reward in ("dense", "terminal"):
         world = milkrun.make(

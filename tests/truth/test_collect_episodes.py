@@ -1,7 +1,7 @@
-"""100,000 random masked episodes of each profit and waste world, judged by the checkers.
+"""100,000 random masked episodes of each profit and waste world, validated by the checkers.
 
-Every episode ends by itself, keeps every rule the checker knows, and is paid what the checker says it is worth, step by
-step as well as all at the end. Half of the episodes have trips limited to 2.5, in a unit square.
+Every episode terminates, keeps every rule of the checker and returns minus the checker's cost, with dense and with
+terminal rewards. Half of the episodes have trips limited to 2.5, in a unit square.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ def played(name, rows, seed, reward, **options):
     return world
 
 
-def judge(name, rows, seed, fields=(), rules=(), **options):
-    """Plays both payments of the same episodes and asks the checker of both; returns the dense world and the parts."""
+def compare_with_checker(name, rows, seed, fields=(), rules=(), **options):
+    """Plays the same episodes with both rewards and compares them with the checker; returns the dense world and the
+    parts."""
     dense, terminal = (played(name, rows, seed, reward, **options) for reward in ("dense", "terminal"))
     pi = dense.solution()
     np.testing.assert_array_equal(pi, terminal.solution())
@@ -59,16 +60,16 @@ def judge(name, rows, seed, fields=(), rules=(), **options):
 @pytest.mark.parametrize("max_length", [None, 2.5])
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_return_is_the_checkers_cost(name, max_length, n):
-    """10,000 episodes each by the default rule of trips; few are empty."""
-    world, _ = judge(name, EPISODES, n, num_loc=n, max_length=max_length)
+    """10,000 episodes each by the default rule of trips; only few are empty."""
+    world, _ = compare_with_checker(name, EPISODES, n, num_loc=n, max_length=max_length)
     assert (world.tour_length > 0).mean() > 0.4
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize(("recourse", "max_length"), [("return", None), ("round_trip", None), ("return", 2.5)])
 def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
-    """10,000 episodes each; where a truck holds less than all bins some services fail, as often as the world counts."""
-    world, parts = judge(
+    """10,000 episodes each; if a truck holds less than all bins, some services fail, as often as the world counts."""
+    world, parts = compare_with_checker(
         "SCWCVRP", EPISODES, n, rules={"recourse": recourse}, num_loc=n, recourse=recourse, max_length=max_length
     )
     np.testing.assert_array_equal(world.failures, parts["failures"])
@@ -80,7 +81,7 @@ def test_scwcvrp_return_is_the_checkers_cost(recourse, max_length, n):
 def test_sdwcvrp_return_is_the_checkers_cost(recourse, sigma, n):
     """12,000 weeks each, 2,000 at n = 50, 100,000 in all; `lost`, overflows and failures are the checker's."""
     fields = ("sensor_noise",) if sigma else ()
-    world, parts = judge(
+    world, parts = compare_with_checker(
         "SDWCVRP",
         2_000 if n == 50 else 12_000,
         n,

@@ -1,8 +1,8 @@
-"""All masked action sequences of small profit and waste worlds, enumerated by the worlds themselves.
+"""All masked action sequences of small profit and waste worlds, enumerated by the worlds.
 
-The best of them must be the optimum of an enumeration through the checkers alone, and together they must be just those
-plans that the checker calls valid: the mask lets nothing wrong through and shuts nothing right out. The stochastic
-worlds are counted against the scalar models of tests/reference.
+Their best return must be the optimum of an enumeration through the checkers alone. The sequences must be exactly the
+plans that the checker accepts: the mask neither allows an invalid plan nor forbids a valid one. The stochastic worlds
+are compared with the scalar models of tests/reference.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def by_node(rng, count, nodes, draw):
 
 
 def levels(rng, count, nodes):
-    """Bins in tenths, every fourth of them full."""
+    """Bins in tenths, a quarter of them full."""
     return by_node(rng, count, nodes, lambda shape: np.minimum(1, rng.integers(0, 14, shape) / 10))
 
 
 def space(rng, count, nodes, metric, limited):
-    """Places, sizes and limits: at best as far as the farthest customer and half of that way more."""
+    """Places, sizes and limits of at most 1.5 times the way to the farthest customer and back."""
     where = {"dist": closed_matrix(rng, count, nodes)} if metric == "matrix" else {}
     where = where or {"locs": rng.random((count, nodes, 2)).astype(np.float32)}
     d = where["dist"].astype(float) if metric == "matrix" else distance_matrix(where["locs"], metric)
@@ -92,7 +92,7 @@ def candidates(one, width, multi):
 
 
 def costs(name, one, owner, plans, **rules):
-    """What the checker says of each plan; inf if it breaks a rule."""
+    """The checker's cost of each plan; inf if the plan breaks a rule."""
     cw = {key.removesuffix("_weight"): value for key, value in WEIGHTS[name].items()}
     return TASKS[name].get_costs({**one, "instance_row": owner}, plans, cw, on_violation="inf", **rules)[0]
 
@@ -104,11 +104,11 @@ def best_of(owner, returns, count):
 
 
 def world_agrees(name, one, nodes, trips):
-    """Enumerates both ways; returns the optima, and of all plans the share that is valid."""
+    """Enumerates by world and by checker; returns the optima and the share of valid plans."""
     count = len(one["n_nodes"])
-    told = {"metric": "matrix" if "dist" in one else "euclid", **WEIGHTS[name]}
-    told |= {"time_windows": True} if "time_windows" in one else {}
-    owner, plans, returns = enumerate_all(f"milkrun/{name}-v0", one, num_loc=nodes - 1, trips=trips, **told)
+    settings = {"metric": "matrix" if "dist" in one else "euclid", **WEIGHTS[name]}
+    settings |= {"time_windows": True} if "time_windows" in one else {}
+    owner, plans, returns = enumerate_all(f"milkrun/{name}-v0", one, num_loc=nodes - 1, trips=trips, **settings)
     whose, tried = candidates(one, plans.shape[1], trips == "multi")
     cost = costs(name, one, whose, tried, trips=trips)
     valid = np.isfinite(cost)
@@ -135,7 +135,7 @@ def test_masked_sequences_are_the_valid_plans(name, trips, metric):
 
 
 def windows(rng, count, nodes):
-    """Open for a while on a day of 2; some close before anybody comes, others open too late; speeds about 1."""
+    """Windows within a day of length 2; some close before any arrival, others open too late; speeds about 1."""
     opens = rng.uniform(0, 1.5, (count, nodes))
     spans = np.stack([opens, opens + rng.uniform(0.1, 0.8, (count, nodes))], axis=-1)
     spans[:, 0] = 0, 2
@@ -162,10 +162,10 @@ def test_masked_sequences_with_windows_are_the_valid_plans(name, trips):
 @pytest.mark.slow
 @pytest.mark.parametrize("trips", ["single", "multi"])
 @pytest.mark.parametrize("name", ["CVRPP", "WCVRP", "CWCVRP"])
-def test_must_go_costs_no_feasible_plan(name, trips):
-    """The plans that visit all mandatory customers and keep the truck's capacity are all there, and no other.
+def test_must_go_forbids_no_feasible_plan(name, trips):
+    """The sequences are exactly the plans that visit all mandatory customers and keep the truck's capacity.
 
-    Judged by a checker that is told of no mandatory customer; in a single trip these fit the truck together.
+    The checker gets no mandatory customers. In a single trip all mandatory customers fit the truck together.
     """
     count, nodes = 200, 5
     rng = np.random.default_rng(17)
@@ -191,7 +191,7 @@ def test_must_go_costs_no_feasible_plan(name, trips):
 @pytest.mark.parametrize("reserve", [True, False])
 @pytest.mark.parametrize("trips", ["single", "multi"])
 def test_masked_sequences_among_all_words(trips, reserve):
-    """With up to 3 customers all 4^6 words over the nodes are tried on WCVRP, not only those that look like plans."""
+    """All 4^6 words over the nodes of up to 3 customers are tried on WCVRP, not only words in the form of a plan."""
     count, nodes, length = 40, 4, 6
     rng = np.random.default_rng([3, trips == "multi", reserve])
     one = instances("WCVRP", rng, count, nodes, limited=np.arange(count) % 2 == 0, mandatory=True)
@@ -206,7 +206,7 @@ def test_masked_sequences_among_all_words(trips, reserve):
 
 
 def expected_and_real(rng, count, nodes):
-    """What is thought and what is so, apart, in trucks that hold one to two bins."""
+    """Expected and real waste, drawn independently, for trucks that hold one to two bins."""
     return {
         "expected0": levels(rng, count, nodes),
         "real_waste": levels(rng, count, nodes),
@@ -276,7 +276,7 @@ def test_sdwcvrp_sequences_are_those_of_the_scalar_model(recourse, rule, noisy):
     }
     if noisy:
         one["sensor_noise"] = rng.lognormal(0, 0.4, (count, days, nodes)).astype(np.float32)
-    told = {
+    settings = {
         **STOCHASTIC,
         "recourse": recourse,
         "must_go": rule,
@@ -285,14 +285,14 @@ def test_sdwcvrp_sequences_are_those_of_the_scalar_model(recourse, rule, noisy):
         "lost_weight": 0.5,
     }
     owner, plans, returns = enumerate_all(
-        "milkrun/SDWCVRP-v0", one, num_loc=nodes - 1, horizon=days, sensor_sigma=0.4 if noisy else 0.0, **told
+        "milkrun/SDWCVRP-v0", one, num_loc=nodes - 1, horizon=days, sensor_sigma=0.4 if noisy else 0.0, **settings
     )
     numbers, best = counted_in(owner, returns, count)
-    theirs = counted_by(SDWCVRPModel, one, **told)
+    theirs = counted_by(SDWCVRPModel, one, **settings)
     np.testing.assert_array_equal(numbers, theirs[:, 0])
     np.testing.assert_allclose(best, theirs[:, 1], rtol=0, atol=1e-4)
 
-    cw = {key.removesuffix("_weight"): told[key] for key in (*STOCHASTIC, "lost_weight")}
+    cw = {key.removesuffix("_weight"): settings[key] for key in (*STOCHASTIC, "lost_weight")}
     days_apart = plans.reshape(len(plans), days, -1)
     cost, _, _ = SDWCVRP.get_costs({**one, "instance_row": owner}, days_apart, cw, recourse=recourse)
     np.testing.assert_allclose(returns, -cost, rtol=0, atol=1e-4)

@@ -1,4 +1,4 @@
-"""The profit and waste worlds against the scalar models of tests/reference, which were written from the rules alone.
+"""The profit and waste worlds equal the scalar models of tests/reference, which were written from the rules alone.
 
 Every field of every row is compared after every step, on masked and on wild actions, and must have the same bits.
 Rewards may differ by 1e-5 of what the row has been paid: both add the same terms, each in its own order.
@@ -54,7 +54,7 @@ METRICS = ("euclid", "manhattan", "round", "trunc1", "matrix")
 
 
 def space(rng, metric, count, padded, limited):
-    """Places or a matrix without triangle inequality, sizes, and where asked a limit that bites."""
+    """Places or a matrix without triangle inequality, sizes, and optionally a limit that is active."""
     scale = {"euclid": 1.0, "trunc1": 1.0}.get(metric, 20.0)
     one = {"instance_row": np.arange(ROWS) % count}
     one["n_nodes"] = rng.integers(2, NODES + 1, count) if padded else np.full(count, NODES)
@@ -156,7 +156,7 @@ def compare(world, rows, paid):
 
 
 def walk_along(name, one, seed, *, wild, reward="dense", max_steps="auto", world_options=(), **options):
-    """Plays the same actions in both; a row that has ended begins anew on the next turn. Counts flags raised."""
+    """Plays the same actions in both; an ended row restarts on the next turn. Counts the raised flags."""
     options = {"length_weight": 0.7, **options}
     world = milkrun.make(
         f"milkrun/{name}-v0",
@@ -169,8 +169,8 @@ def walk_along(name, one, seed, *, wild, reward="dense", max_steps="auto", world
     )
     world.reset(instance=one)
     limit = 4 * NODES * (options.get("horizon", 1)) if max_steps == "auto" else max_steps
-    told = {k: v for k, v in options.items() if k != "horizon"}
-    rows = models(name, one, max_steps=limit, reward=reward, **told)
+    settings = {k: v for k, v in options.items() if k != "horizon"}
+    rows = models(name, one, max_steps=limit, reward=reward, **settings)
     paid = np.zeros(ROWS)
     compare(world, rows, paid)
     rng = np.random.default_rng(seed)

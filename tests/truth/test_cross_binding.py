@@ -1,6 +1,6 @@
-"""One world, everybody's words: the same stream keys and actions through every binding are the same episodes.
+"""The same stream keys and actions give the same episodes through every binding.
 
-The measure is a bare World whose ended rows are reset by hand. Everything is compared to the bit.
+The reference is a bare World whose ended rows are reset by the test. Everything is compared to the bit.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ SHORT = {
     "milkrun/TruckDrone-v0": TEAM,
     **small.SMALL,
 }
-"""Options under which episodes have some ten steps; `num_loc` is what all others have."""
+"""Options with episodes of about ten steps; all other worlds take `num_loc`."""
 CASES = [(id, SHORT.get(id, {"num_loc": 6})) for id in WORLDS]
 CASES += [
     ("milkrun/TruckDrone-v0", {**TEAM, "preset": "published"}),
@@ -33,14 +33,14 @@ OF_THE_STEP = {"reward", "terminated", "truncated", "illegal"}
 
 
 def assert_bits(ours, theirs, what):
-    """The same numbers, whatever shape and dtype a library wants them in."""
+    """The same numbers in any shape and dtype."""
     ours, theirs = np.asarray(ours), np.asarray(theirs)
     assert ours.size == theirs.size, what
     assert ours.reshape(theirs.shape).tobytes() == theirs.astype(ours.dtype).tobytes(), what
 
 
 class Measure:
-    """The World, and what a row of it must look like in each kind of view."""
+    """The World, and the expected observation of a row in each kind of view."""
 
     def __init__(self, id, rows, options):
         self.world = milkrun.make(id, rows, seed=SEED, autoreset="disabled", **options)
@@ -48,27 +48,27 @@ class Measure:
         self.team = {f"{group}_obs": group for group in self.world.groups}
 
     def seen(self):
-        """By their names in a dict of a library; what is infinite (no limit) no library is shown."""
+        """Observations by name, as in a library's dict; infinite values (no limit) are left out."""
         named = {self.team.get(name, name): array for name, array in self.world.observe().items()}
         assert named.keys() >= self.space.keys()
         assert all(np.isinf(named[name]).all() for name in named.keys() - self.space.keys())
         return {name: named[name] for name in self.space}
 
     def flat(self, row):
-        """All numbers behind one another, an index as a vector with one 1 in it; without the mask."""
+        """All numbers concatenated, an index as a one-hot vector; without the mask."""
         shown = [(array[row], self.space[name]) for name, array in self.seen().items() if name != "action_mask"]
         parts = [np.eye(space.n)[value] if hasattr(space, "n") else np.ravel(value) for value, space in shown]
         return np.concatenate(parts).astype(np.float32)
 
     def agents(self, row):
-        """A vector an agent, and the state."""
+        """A vector for each agent, and the state."""
         if not self.team:
             return [self.flat(row)], self.flat(row)
         seen = self.seen()
         return [vector for group in self.team.values() for vector in seen[group][row]], seen["state"][row]
 
     def assert_row(self, kind, look, row):
-        """`look` is row `row` of the World as it stands."""
+        """`look` is the current observation of row `row`."""
         if kind == "flat":
             assert_bits(look, self.flat(row), "flat")
         elif kind == "agents":
@@ -87,7 +87,8 @@ class Measure:
                 assert_bits(look[name], array[row], name)
 
     def assert_inside(self, world):
-        """All that a World inside a binding keeps, but the flags and the reward of its step, is this World's."""
+        """The state of the World inside a binding equals this one's, except for the flags and the reward of the
+        step."""
         for name, field in self.world.fields.items():
             if field.role in (Role.INSTANCE, Role.STATE, Role.MASK, Role.KEY) and name not in OF_THE_STEP:
                 assert getattr(world, name).tobytes() == getattr(self.world, name).tobytes(), name
@@ -101,7 +102,7 @@ def rows_shown(player):
 
 
 def actions_of(world, turn, generator):
-    """Allowed ones, and every fourth turn, of one row, any."""
+    """Allowed actions; every fourth turn one row gets any action."""
     actions = world.sample_actions(3, turn)
     if turn % 4 == 3:
         choices = world.action.nvec(world.sizes)
@@ -115,8 +116,8 @@ def actions_of(world, turn, generator):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_three_episodes_a_row_are_those_of_the_world(id, options, player_class):
-    """Seven rows (one, where a library has one), legal and illegal actions: rewards, ends, what is shown at every
-    moment and at every end, and the whole state inside."""
+    """Seven rows (one, for libraries of single rows), legal and illegal actions. Rewards, ends, all observations, final
+    observations and the whole state are compared."""
     rows = 1 if player_class.one_row else ROWS
     measure, player = Measure(id, rows, options), player_class(id, rows, SEED, options)
     world, generator = measure.world, np.random.default_rng(1)
@@ -132,12 +133,12 @@ def test_three_episodes_a_row_are_those_of_the_world(id, options, player_class):
         turn += 1
         assert turn < 1000
         world.step(actions)
-        told = player.turn(actions)
-        assert_bits(world.reward, told.reward, "reward")
-        assert told.done.tolist() == world.done.tolist()
-        assert [flags.tolist() for flags in told.ends] == [world.terminated.tolist(), world.truncated.tolist()]
+        result = player.turn(actions)
+        assert_bits(world.reward, result.reward, "reward")
+        assert result.done.tolist() == world.done.tolist()
+        assert [flags.tolist() for flags in result.ends] == [world.terminated.tolist(), world.truncated.tolist()]
         ended = np.flatnonzero(world.done)
-        for b, look in zip(ended, told.last, strict=True):
+        for b, look in zip(ended, result.last, strict=True):
             measure.assert_row(player.kind, look, b)
         episodes += world.done
         if len(ended):

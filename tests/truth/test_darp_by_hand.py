@@ -1,7 +1,7 @@
-"""Dial-a-ride problems so small that all their episodes can be listed, and a trace of the rule `deadlines` by hand.
+"""Dial-a-ride problems so small that all episodes can be listed, and a trace of the rule `deadlines` by hand.
 
-The legal episodes of a small world must be exactly the plans that the checker, which knows neither summaries nor
-tightened windows, finds by trying all routes: nothing feasible is cut off, nothing infeasible is let through.
+The legal episodes of a small world must be exactly the plans that the checker finds by trying all routes. The checker
+uses neither summaries nor tightened windows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def two(ride):
 
 
 def three(vehicles):
-    """A window at the dropoff of the first, at the pickups of the others."""
+    """Three requests: a window at the dropoff of the first and at the pickups of the others."""
     return DARPInstance(
         name="three",
         locs=[[0, 0], [2, 3], [8, -1], [-4, 1], [5, 5], [6, -6], [-3, -5]],
@@ -68,7 +68,7 @@ def begun(instance, **options):
 
 
 def all_episodes(world):
-    """Every legal episode from the state of a world of one row, with its return; saved states are taken up again."""
+    """Every legal episode from the state of a world of one row, with its return."""
     found = {}
     waiting = [((), world.state_dict())]
     while waiting:
@@ -85,7 +85,7 @@ def all_episodes(world):
 
 
 def all_plans(instance):
-    """The same by the checker alone: ordered lists of routes, as many as vehicles unless everybody is served."""
+    """The same by the checker alone: ordered lists of routes, one for each vehicle unless all requests are served."""
     requests, seats = range(instance.num_requests), instance.capacity[0]
 
     def routes_from(route, aboard, left):
@@ -146,7 +146,7 @@ def test_the_ride_limit_decides_a_detour(ride, allowed):
 
 @pytest.mark.parametrize("reward", ["dense", "terminal"])
 def test_all_episodes_of_two_vehicles(reward):
-    """26, of which 20 serve everybody, of 6 to 8 steps; the best one costs 41.032918, their mean is 98.198511."""
+    """26, of which 20 serve all requests, of 6 to 8 steps; the best one costs 41.032918, their mean is 98.198511."""
     found = all_episodes(begun(three(2), reward=reward))
     serve_all = [plan for plan in found if {*range(1, 7)} <= {*plan}]
     assert len(found) == 26 and len(serve_all) == 20
@@ -160,7 +160,7 @@ def test_all_episodes_of_two_vehicles(reward):
 
 
 def test_all_episodes_of_one_vehicle():
-    """15, of which 4 serve everybody; the best one is the same."""
+    """15, of which 4 serve all requests; the best one is the same."""
     found = all_episodes(begun(three(1)))
     assert len(found) == 15
     assert sum({*range(1, 7)} <= {*plan} for plan in found) == 4
@@ -176,7 +176,7 @@ def test_the_checker_lists_the_same_episodes(vehicles):
 
 @pytest.mark.parametrize(("style", "vehicles"), [("a", 1), ("b", 1), ("a", 2), ("b", 2)])
 def test_legal_episodes_are_the_feasible_plans(style, vehicles):
-    """12 drawn instances of three requests each: every plan the checker finds can be played, and no other."""
+    """12 random instances of three requests each: the legal episodes are exactly the plans that the checker finds."""
     law = milkrun.make(
         "milkrun/DARP-v0",
         12,
@@ -204,7 +204,7 @@ def test_legal_episodes_are_the_feasible_plans(style, vehicles):
 
 
 def test_unequal_vehicles_may_stay():
-    """Cars of 1 and 2 seats: with either order of the fleet, plans leave the first car unused, or use both."""
+    """Cars of 1 and 2 seats: in either order of the fleet, plans leave the first car unused or use both."""
     for fleet in ([1, 2], [2, 1]):
         instance = DARPInstance(
             name="fleet",
@@ -236,7 +236,8 @@ def test_unequal_vehicles_may_stay():
 
 
 def test_trace_of_the_rule_by_deadlines():
-    """Speed 25: 50 is 2, the way from (0,50) to (30,40) 1.26 and so 1; nobody reaches node 4 by 5, the end strands."""
+    """Speed 25: 50 takes 2, the way from (0,50) to (30,40) 1.26, rounded to 1. No vehicle reaches node 4 by 5, so its
+    rider is not dropped off."""
     world = milkrun.make(
         "milkrun/DARP-v0", 1, preset="published", num_requests=2, num_agents=2, autoreset="disabled", illegal="raise"
     )

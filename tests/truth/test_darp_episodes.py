@@ -1,7 +1,7 @@
-"""Whatever is played along the masks of the classic dial-a-ride world is feasible, and all that is feasible is open.
+"""The masks of the classic dial-a-ride world allow all feasible plans, and only these.
 
-The judge is DARPProblem, which schedules whole routes by Bellman and Ford on the raw windows. Marked long: 100,000
-random episodes, each judged; 50,000 random routes; 2,000 states. A tenth or so of each runs without the mark.
+The checker is DARPProblem, which schedules whole routes by Bellman-Ford on the raw windows. Marked long: 100,000 random
+episodes, 50,000 random routes, 2,000 states. About a tenth of each runs without the mark.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ SOURCES = {
 
 @pytest.mark.parametrize("share", [0.05, pytest.param(1.0, marks=pytest.mark.long)])
 @pytest.mark.parametrize("source", SOURCES)
-def test_masked_play_strands_nobody(source, share):
-    """No mask is empty before the end, nobody is aboard then, every route keeps every limit, the return is the cost."""
+def test_masked_play_leaves_no_rider_aboard(source, share):
+    """No mask is empty before the end, no rider is aboard at the end, every route keeps all limits, the return is the
+    cost."""
     rows, make = SOURCES[source]
     world = make(int(share * rows))
     turn = 0
@@ -88,7 +89,7 @@ def test_masked_play_strands_nobody(source, share):
     assert world.unserved.any() and (world.vehicles_used > 1).any()
 
 
-# -- the summary of schedules against Bellman and Ford ----------------------------------------------------------------
+# -- the summary of schedules against Bellman-Ford --------------------------------------------------------------------
 
 
 @kernel
@@ -107,7 +108,7 @@ def drives(w, b, _, __):
 
 
 def random_limits(rows, rng):
-    """Five requests a row with all kinds of windows, limits and stops, most of which no route of five keeps."""
+    """Five requests a row with random windows, limits and stops, most of them infeasible for a route of five."""
     n = 11
     opens = rng.uniform(0, 120, (rows, n)) * (rng.random((rows, n)) < 0.7)
     closes = np.where(rng.random((rows, n)) < 0.2, 1440.0, opens + rng.uniform(2, 160, (rows, n)))
@@ -127,7 +128,7 @@ def random_limits(rows, rng):
 
 
 def random_route(rng, most):
-    """Some of the requests, each set down behind its pickup."""
+    """A route through some of the requests, each dropoff after its pickup."""
     chosen = rng.permutation(5)[: rng.integers(1, most + 1)]
     key = np.sort(rng.random((len(chosen), 2)), axis=1)
     nodes = np.stack([2 * chosen + 1, 2 * chosen + 2], axis=1)
@@ -135,9 +136,9 @@ def random_route(rng, most):
 
 
 @pytest.mark.parametrize("rows", [5_000, pytest.param(50_000, marks=pytest.mark.long)])
-def test_append_decides_as_bellman_and_ford(rows):
-    """Routes of 1 to 5 requests that append takes have a schedule within 2 eps; those it refuses have none. Tightened
-    windows decide as raw ones do."""
+def test_append_decides_as_bellman_ford(rows):
+    """Routes of 1 to 5 requests accepted by `append` have a schedule within 2 eps; refused ones have none. Tightened
+    windows give the same result as raw ones."""
     rng = np.random.default_rng(rows)
     given = random_limits(rows, rng)
     world = milkrun.make(ID, rows, num_requests=5, num_agents=1, seed=0)
@@ -157,7 +158,7 @@ def test_append_decides_as_bellman_and_ford(rows):
         found = DARPProblem.schedule(instance, route, tol=2e-4 if tight[b] else 0.0)
         assert (found is not None) == tight[b], (b, route)
     sizes = np.array([len(route) // 2 for route in routes])
-    for size in range(1, 6):  # both verdicts are common enough to tell
+    for size in range(1, 6):  # each size has accepted and refused routes
         assert tight[sizes == size].any() and not tight[sizes == size].all()
     assert 0.05 < tight.mean() < 0.95
 
@@ -166,7 +167,7 @@ def test_append_decides_as_bellman_and_ford(rows):
 
 
 def moved(instance, by):
-    """The same with every limit moved outwards, or inwards if `by` is negative; the depot opens when it did."""
+    """The instance with every limit relaxed by `by`, or tightened if negative; the depot opens at the same time."""
     opens = instance.window_open - by * (np.arange(len(instance.locs)) > 0)
     return dataclasses.replace(
         instance,
@@ -178,7 +179,7 @@ def moved(instance, by):
 
 
 def some_order(instance, route, aboard):
-    """Whether the riders can be set down in any order. What has no schedule with fewer stops has none with more."""
+    """Whether some order of dropoffs is feasible. A route without a schedule has none with more stops either."""
     if DARPProblem.schedule(instance, route, tol=0.0) is None:
         return False
     return not aboard or any(some_order(instance, [*route, 2 * r + 2], aboard - {r}) for r in aboard)
@@ -203,7 +204,7 @@ def mask_by_orders(world, row, instance):
 @pytest.mark.parametrize("states", [200, pytest.param(1000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("style", ["a", "b"])
 def test_the_mask_is_what_some_order_of_dropoffs_allows(style, states):
-    """In states of play that prefers pickups, some with 5 aboard; those within 1e-3 of a limit are left out."""
+    """States of play that prefers pickups, some with 5 aboard; states within 1e-3 of a limit are left out."""
     rows = states + states // 5
     world = drawn(
         rows,
@@ -222,21 +223,21 @@ def test_the_mask_is_what_some_order_of_dropoffs_allows(style, states):
         weight = np.where(pick, mask, world.action_mask) * rng.random(mask.shape)
         going = np.flatnonzero((turn < stops) & ~world.done)
         world.step(weight.argmax(axis=1)[going], rows=going)
-    judged, aboard = 0, []
+    compared, aboard = 0, []
     for row in np.flatnonzero(~world.done):
         instance = DARPInstance(name=f"row {row}", **{name: getattr(world, name)[row] for name in FIELDS})
         strict, riders = mask_by_orders(world, row, moved(instance, -1e-3))
         loose, _ = mask_by_orders(world, row, moved(instance, 1e-3))
         if (strict == loose).all():
             assert (world.action_mask[row] == loose).all(), row
-            judged += 1
+            compared += 1
             aboard.append(riders)
-    assert judged >= states and max(aboard) >= 5 and np.mean(np.array(aboard) >= 3) > 0.15
+    assert compared >= states and max(aboard) >= 5 and np.mean(np.array(aboard) >= 3) > 0.15
 
 
 @pytest.mark.parametrize("source", ["style a", "style b", "wide", "files"])
 def test_masks_are_the_same_without_tightened_windows(source):
-    """Tightening cuts off nothing: a world whose kernels see the raw windows shows the same masks at every step."""
+    """Tightening forbids nothing: a world whose kernels use the raw windows has the same masks at every step."""
     rows, make = SOURCES[source]
     tight = make(rows // 20)
     raw = milkrun.make(ID, tight.num_envs, config=tight.config, autoreset="disabled")
@@ -250,7 +251,7 @@ def test_masks_are_the_same_without_tightened_windows(source):
 
 
 def together(first, second, label=None):
-    """Plays two worlds by the same actions, renamed by `label`; their masks must be the same at every step."""
+    """Plays two worlds by the same actions, relabelled by `label`; their masks must be equal at every step."""
     label = np.arange(first.sizes["N"]) if label is None else label
     turn = 0
     while len(live := np.flatnonzero(~first.done)):
@@ -264,8 +265,8 @@ def together(first, second, label=None):
 
 @pytest.mark.parametrize("style", ["a", "b"])
 @pytest.mark.parametrize("change", ["shifted", "faster", "relabelled", "finer clock"])
-def test_the_same_problem_told_in_another_way(style, change):
-    """A later day; twice the way at twice the speed; requests renamed; a clock of quarters."""
+def test_equivalent_problems_have_equal_masks(style, change):
+    """A later day; twice the distance at twice the speed; requests relabelled; time in quarters."""
     rows = 1000
     plain = drawn(rows, style=style, num_requests=10, window_width=40)
     given = {name: getattr(plain, name).copy() for name in FIELDS}

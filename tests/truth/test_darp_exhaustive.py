@@ -1,7 +1,7 @@
-"""Every sequence of actions of tiny dial-a-ride problems: the checker accepts a plan exactly where the mask allows it.
+"""Every sequence of actions of tiny dial-a-ride problems: the checker accepts a plan if and only if the mask allows it.
 
-The legal plays of a world are listed once as a tree; then each sequence of nodes up to some length, legal or not, is
-looked up in the tree and judged by the checker, which knows no mask.
+The legal plays of a world are listed once as a tree. Each sequence of nodes up to some length, legal or not, is then
+looked up in the tree and validated by the checker, which does not use the mask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from tests.routing.darp_by_hand import darp
 
 @dataclass
 class Moment:
-    """A state of the only row: whether it has ended, where the vehicle is, and what comes of each legal action."""
+    """A state of the only row: whether it has ended, whether the vehicle is home, and the next state of each legal
+    action."""
 
     ended: bool
     home: bool
@@ -48,7 +49,7 @@ def tree_of(world):
 
 
 def cost_of_episode(moment, plan):
-    """Rule `deadlines`: the cost of a plan that zeros follow for ever; None if the mask forbids an action of it."""
+    """Rule `deadlines`: the cost of a plan followed by zeros; None if the mask forbids one of its actions."""
     actions = iter(plan)
     while not moment.ended:
         action = next(actions, 0)
@@ -59,10 +60,10 @@ def cost_of_episode(moment, plan):
 
 
 def is_legal_start(moment, plan):
-    """Rule classic: the mask allows a plan, up to its last stop, if vehicles that are to stay may be told so by a 0."""
+    """Rule classic: whether the mask allows a plan up to its last stop, with a 0 for each vehicle that stays unused."""
     now = [moment]
     for action in np.trim_zeros(plan, "b"):
-        for one in now:  # grows while it is gone through
+        for one in now:  # grows during the iteration
             if one.home and 0 in one.after and not one.ended:
                 now.append(one.after[0])
         now = [one.after[action] for one in now if action in one.after]
@@ -81,7 +82,7 @@ def costs(world, plans):
 
 
 def edited(plans, nodes, rng, count):
-    """Plans with a node put in, taken out or replaced, also by one that is none."""
+    """Plans with a node inserted, removed or replaced, also by an invalid one."""
     for _ in range(count):
         plan = list(plans[rng.integers(len(plans))])
         at, node = int(rng.integers(len(plan))), int(rng.integers(-1, nodes + 1))
@@ -96,8 +97,9 @@ def whole_plays(moment, plan=()):
         yield from whole_plays(after, (*plan, action))
 
 
-def agree(world, most, judge):
-    """Compares all sequences up to a length, and edited whole plays; returns how many were accepted and refused."""
+def agree(world, most, compare):
+    """Compares all sequences up to a length, and edited whole plays; returns the numbers of accepted and refused
+    ones."""
     tree, nodes, counts = tree_of(world), world.sizes["N"], [0, 0]
     batches = [plans for _, plans in sequences(nodes, most)]
     rng = np.random.default_rng(0)
@@ -106,19 +108,19 @@ def agree(world, most, judge):
     batches.append(np.array([[*plan, *[0] * (wide - len(plan))] for plan in changed]))
     for plans in batches:
         for plan, cost in zip(plans.tolist(), costs(world, plans).tolist(), strict=True):
-            judge(tree, plan, cost)
+            compare(tree, plan, cost)
             counts[not np.isfinite(cost)] += 1
     return counts
 
 
-def judge_deadlines(tree, plan, cost):
+def compare_deadlines(tree, plan, cost):
     expected = cost_of_episode(tree, plan)
     assert np.isfinite(cost) == (expected is not None), (plan, cost, expected)
     if expected is not None:
         assert cost == pytest.approx(expected, rel=1e-6), plan
 
 
-def judge_classic(tree, plan, cost):
+def compare_classic(tree, plan, cost):
     assert np.isfinite(cost) == is_legal_start(tree, plan), (plan, cost)
     played = cost_of_episode(tree, plan)
     if played is not None:
@@ -152,26 +154,26 @@ DEADLINES = {
     "one seat": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [1, 1]),
     "one vehicle": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2]),
     "a rider is stranded": partial(deadlines_world, [1, 10, -5, 2], [50, 10, 30, 12], [2, 2]),
-    "nobody is reached": partial(deadlines_world, [4, 10, -5, 2], [3, 10, 4, 12], [2, 2]),
-    "the second vehicle takes nobody": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2, 1], load=2),
-    "nobody moves": partial(deadlines_world, [0, 0, 0, 0], [0] * 4, [1, 1]),
+    "no request is reached": partial(deadlines_world, [4, 10, -5, 2], [3, 10, 4, 12], [2, 2]),
+    "the second vehicle takes no request": partial(deadlines_world, [1, 10, -5, 2], [50] * 4, [2, 1], load=2),
+    "no vehicle moves": partial(deadlines_world, [0, 0, 0, 0], [0] * 4, [1, 1]),
     "one request, three vehicles": partial(deadlines_world, [3, 1], [3, 5], [1, 2, 1]),
 }
 
 
 @pytest.mark.parametrize("name", DEADLINES)
-def test_under_seed_a_plan_is_accepted_where_the_mask_allows_it(name):
-    """A sequence followed by zeros for ever is a legal episode, or the checker refuses it; both find one cost."""
-    accepted, refused = agree(DEADLINES[name](), 4, judge_deadlines)
+def test_under_deadlines_a_plan_is_accepted_where_the_mask_allows_it(name):
+    """A sequence followed by zeros is a legal episode, or the checker refuses it; both find the same cost."""
+    accepted, refused = agree(DEADLINES[name](), 4, compare_deadlines)
     assert accepted > 0 and refused > 0
 
 
-def test_under_seed_nobody_may_stay_who_could_take_somebody():
-    """The vehicle at the depot reaches a pickup in time: no 0, no padding and no end of a plan lets it stay."""
+def test_under_deadlines_no_vehicle_may_stay_that_could_take_a_request():
+    """The vehicle at the depot reaches a pickup in time: neither a 0 nor padding nor the end of a plan lets it stay."""
     world = DEADLINES["in time"]()
     for plan in ([0], [0, 0, 0], [1, 2, 0], [1, 2], [1, 2, 0, 0]):
         assert costs(world, np.array([plan])).tolist() == [np.inf], plan
-    assert costs(DEADLINES["nobody is reached"](), np.array([[0]])).tolist() == [400.0]
+    assert costs(DEADLINES["no request is reached"](), np.array([[0]])).tolist() == [400.0]
 
 
 def classic_world(capacity=(2, 2), max_onboard=8, **fields):
@@ -198,33 +200,33 @@ CLASSIC = {
 @pytest.mark.parametrize("name", CLASSIC)
 def test_under_classic_a_plan_is_accepted_where_the_mask_allows_it(name):
     """Routes in order, each by a vehicle that may drive it; a plan may stop early with its last vehicle at home."""
-    accepted, refused = agree(CLASSIC[name](), 4, judge_classic)
+    accepted, refused = agree(CLASSIC[name](), 4, compare_classic)
     assert accepted > 0 and refused > 0
 
 
 def test_under_classic_equal_vehicles_may_not_be_left_unused():
-    """A 0 at the depot is for the sake of a vehicle of another capacity."""
+    """A 0 at the depot is legal only before a vehicle of another capacity."""
     assert costs(CLASSIC["at any time"](), np.array([[0, 1, 2, 0]])).tolist() == [np.inf]
     assert costs(CLASSIC["unequal vehicles"](), np.array([[0, 1, 2, 0]])).tolist() == [220.0]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("worlds", "judge"), [(DEADLINES, judge_deadlines), (CLASSIC, judge_classic)])
-def test_all_plans_of_six_nodes_agree(worlds, judge):
+@pytest.mark.parametrize(("worlds", "compare"), [(DEADLINES, compare_deadlines), (CLASSIC, compare_classic)])
+def test_all_plans_of_six_nodes_agree(worlds, compare):
     """The same problems, every sequence of up to six nodes: 19,530 of two requests."""
     for name in worlds:
-        agree(worlds[name](), 6, judge)
+        agree(worlds[name](), 6, compare)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(4))
 def test_random_tiny_problems_agree(block):
-    """Sixty drawn problems of two requests on a line under each rule, all sequences of up to five nodes."""
+    """Sixty random problems of two requests on a line under each rule, all sequences of up to five nodes."""
     rng = np.random.default_rng(block)
     for _ in range(15):
         places, capacity = rng.integers(-6, 7, 4).tolist(), rng.integers(1, 4, rng.integers(1, 4)).tolist()
         load = rng.integers(1, 4, 2).tolist()
-        agree(deadlines_world(places, rng.integers(0, 25, 4).tolist(), capacity, load), 5, judge_deadlines)
+        agree(deadlines_world(places, rng.integers(0, 25, 4).tolist(), capacity, load), 5, compare_deadlines)
         opens = rng.integers(0, 15, 4)
         fields = {
             "places": places,
@@ -238,4 +240,4 @@ def test_random_tiny_problems_agree(block):
             world = classic_world(capacity, int(rng.integers(1, 3)), **fields)
         except BadInstance:
             continue
-        agree(world, 5, judge_classic)
+        agree(world, 5, compare_classic)

@@ -1,7 +1,7 @@
 """Published optima of Cordeau's dial-a-ride files, replayed by the world: cost, masks number by number, clocks.
 
-The numbers were found apart from this code: costs by Cordeau (2006) and Ropke, Cordeau, Laporte (2007), masks by trying
-all orders of the dropoffs with Bellman-Ford.
+The numbers do not come from this code: costs are from Cordeau (2006) and Ropke, Cordeau, Laporte (2007), masks from
+trying all orders of the dropoffs with Bellman-Ford.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUMS = {
     "b4-16": (127, 1584),
     "b4-32": (392, 10784),
 }
-"""Over the replay of each published optimum: legal actions before each step, and their node indices, added up."""
+"""Sums over the replay of each published optimum: legal actions before each step, and their node indices."""
 COUNTS = [16, 2, 1, 1, 13, 2, 9, 1, 7, 2, 1, 1, 1, 10, 2, 1, 1, 9, 2, 2, 1, 7, 1, 6, 1, 5, 3, 2, 1, 3, 1, 2, 1, 1]
 """Legal actions before each of the 34 steps of a2-16."""
 PRINTED = {
@@ -89,7 +89,7 @@ def masks_along(world, row, plan):
 
 
 def test_eleven_optima_are_published_with_their_routes():
-    """So that none of the replays is missed; three are printed in the literature's numbering."""
+    """Ensures that no replay is missing; three use the literature's numbering."""
     assert sorted(published()) == sorted(SUMS) and len(SUMS) == 11
     for name, (cost, routes) in PRINTED.items():
         assert published()[name]["routes"] == routes
@@ -99,7 +99,7 @@ def test_eleven_optima_are_published_with_their_routes():
 
 @pytest.mark.parametrize("name", SUMS)
 def test_published_optimum_replays_to_its_cost(name):
-    """Every action is legal, the last one ends it, the return is the published value; the checker says the same."""
+    """Every action is legal, the last one ends the episode; return and checker give the published value."""
     world, plan = world_of(name), plan_of(name)
     paid = 0.0
     for turn, action in enumerate(plan):
@@ -120,7 +120,7 @@ def test_published_optimum_replays_to_its_cost(name):
 
 @pytest.mark.parametrize("name", SUMS)
 def test_terminal_reward_is_the_published_cost(name):
-    """Nothing on the way, all of it on the last step."""
+    """The reward is zero before the last step."""
     world, plan = world_of(name, reward="terminal"), plan_of(name)
     for action in plan[:-1]:
         world.step([action])
@@ -130,7 +130,7 @@ def test_terminal_reward_is_the_published_cost(name):
 
 
 def test_a_replay_can_be_illegal():
-    """The optimum of a4-16 is not one of b2-16, and a row that has ended takes no more."""
+    """The optimum of a4-16 is illegal in b2-16, and an ended row refuses actions."""
     world = world_of("b2-16")
     with pytest.raises(IllegalAction, match="row 0: action"):
         masks_along(world, 0, plan_of("a4-16"))
@@ -142,7 +142,7 @@ def test_a_replay_can_be_illegal():
 
 @pytest.mark.parametrize("name", SUMS)
 def test_legal_actions_along_the_optimum(name):
-    """How many, and which: the sum of them and of their node indices."""
+    """Their number, and the sum of their node indices."""
     masks = masks_along(world_of(name), 0, plan_of(name))
     assert (int(masks.sum()), int((masks * np.arange(masks.shape[1])).sum())) == SUMS[name]
 
@@ -153,7 +153,7 @@ def test_legal_actions_of_a2_16_step_by_step():
 
 
 def test_clocks_of_a2_16():
-    """Earliest starts along the first route, the latest departure, and who is aboard after its tenth stop."""
+    """Earliest starts along the first route, the latest departure, and the riders aboard after its tenth stop."""
     world = world_of("a2-16")
     starts = [32, 49, 62.131, 82, 160, 165.2, 180, 199.959, 367, 374.954, 400, 413.492]
     for stop, (action, start) in enumerate(zip(plan_of("a2-16"), starts, strict=False), 1):
@@ -178,7 +178,7 @@ def test_tightened_windows_of_a2_16():
 
 
 def test_replays_inside_one_padded_world():
-    """All files side by side, up to 72 requests and 8 vehicles: the 11 play as each does alone, the rest stays."""
+    """All files in one batch, up to 72 requests and 8 vehicles: the 11 play as each does alone, the others stay."""
     files = all_files()
     world = DARP.from_instances(files, autoreset="disabled", illegal="raise")
     names = [one.name for one in files]
@@ -203,7 +203,7 @@ def test_replays_inside_one_padded_world():
 
 
 def test_every_pickup_of_every_file_is_legal_at_first():
-    """The n pickups and nothing else: the vehicles are alike, so none may stay. No mask is cut by max_onboard."""
+    """Exactly the n pickups: the vehicles are equal, so none may stay. max_onboard restricts no mask."""
     files = all_files()
     world = DARP.from_instances(files)
     for row, one in enumerate(files):
@@ -214,6 +214,6 @@ def test_every_pickup_of_every_file_is_legal_at_first():
 
 
 def test_max_onboard_can_bind():
-    """Cars of 3 with single riders: with two aboard at most the mask is not complete, with three it is."""
+    """Cars of 3 with single riders: max_onboard 2 restricts the mask, 3 does not."""
     for most, complete in ((2, False), (3, True)):
         assert world_of("a2-16", max_onboard=most).mask_is_complete.tolist() == [complete]

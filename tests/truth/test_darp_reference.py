@@ -1,8 +1,8 @@
-"""The dial-a-ride worlds against the scalar models of tests/reference, which were written from the rules alone.
+"""The dial-a-ride worlds equal the scalar models of tests/reference, which were written from the rules alone.
 
 Every field of every row is compared after every step, on masked and on wild actions, and must have the same bits; so
-must the features. The model of the rule `classic` also decides its masks a second time, over all orders of the dropoffs
-by Bellman-Ford on the raw windows, wherever no limit is nearer than a thousandth.
+must the features. The model of the rule `classic` also computes its masks a second time: by Bellman-Ford over all
+orders of the dropoffs on the raw windows, if no limit is nearer than a thousandth.
 """
 
 from __future__ import annotations
@@ -69,24 +69,24 @@ CASES = {
 
 
 def compare(world, models, fields, turn):
-    """The first field and row in which a world and its models differ, as a sentence."""
+    """A message on the first field and row in which a world and its models differ."""
     for name in fields:
         shared = world.fields[name].role.value == "instance"
         for b, model in enumerate(models):
             seen = getattr(world, name)[world.instance_row[b] if shared else b]
             expected = getattr(model, {"illegal_reason": "reason"}.get(name, name))
             same = np.isclose(seen, expected, rtol=1e-12) if name == "reward_exact" else np.array_equal(seen, expected)
-            if not same:  # the sum of the legs may be added up in another order
+            if not same:  # the legs may be summed in another order
                 return f"turn {turn}, row {b}: {name} is {seen}, the model has {expected}"
     return None
 
 
-def play(world, models, fields, rng, wild, turns=90, judge=None):
+def play(world, models, fields, rng, wild, turns=90, second_opinion=None):
     """Plays rows and models by the same actions until all have ended, comparing each turn."""
     assert compare(world, models, fields, "reset") is None
     for turn in range(turns):
-        if judge is not None:
-            judge(world, models)
+        if second_opinion is not None:
+            second_opinion(world, models)
         live = np.flatnonzero(~(world.terminated | world.truncated))
         if not len(live):
             return
@@ -97,7 +97,7 @@ def play(world, models, fields, rng, wild, turns=90, judge=None):
         for b in live:
             models[b].step(int(actions[b]))
             if models[b].truncated and models[b].reward_mode == "terminal":
-                models[b].reward = models[b].reward_exact = float(world.objective[b])  # the core's: what was driven
+                models[b].reward = models[b].reward_exact = float(world.objective[b])  # the core pays for the route
         assert (found := compare(world, models, fields, turn)) is None, found
         seen = world.observe()
         for b in live:
@@ -127,7 +127,7 @@ def classic_models(world, **options):
 
 
 def by_schedule(world, models):
-    """Masks by trying all orders of the dropoffs with Bellman-Ford, where no limit is near."""
+    """Compares masks with those of all orders of the dropoffs by Bellman-Ford, where no limit is near."""
     for b, model in enumerate(models):
         if not model.finished:
             strict, loose = model.mask_by_schedule(-1e-3), model.mask_by_schedule(1e-3)
@@ -138,11 +138,11 @@ def by_schedule(world, models):
 @pytest.mark.parametrize("wild", [0.0, 0.2])
 @pytest.mark.parametrize("case", CASES)
 def test_classic_is_the_scalar_model_bit_for_bit(case, wild):
-    """Fields, masks by both judges, features, rewards and reasons, on drawn instances."""
+    """Fields, both masks, features, rewards and reasons, on random instances."""
     world = milkrun.make("milkrun/DARP-v0", ROWS, seed=3, autoreset="disabled", threads=1, **CASES[case])
     world.reset()
-    judge = by_schedule if wild == 0 else None
-    play(world, classic_models(world), CLASSIC, np.random.default_rng(4), wild, judge=judge)
+    second_opinion = by_schedule if wild == 0 else None
+    play(world, classic_models(world), CLASSIC, np.random.default_rng(4), wild, second_opinion=second_opinion)
 
 
 @pytest.mark.parametrize("wild", [0.0, 0.2])
@@ -172,13 +172,13 @@ def test_classic_on_odd_instances_is_the_scalar_model(wild):
     from milkrun.routing.darp import DARP
 
     world = DARP.from_instances(given, repeat=3, seed=5, autoreset="disabled", threads=1)
-    play(world, classic_models(world), CLASSIC, rng, wild, judge=by_schedule if wild == 0 else None)
+    play(world, classic_models(world), CLASSIC, rng, wild, second_opinion=by_schedule if wild == 0 else None)
 
 
 @pytest.mark.parametrize("wild", [0.0, 0.2])
 @pytest.mark.parametrize("options", [{}, {"num_requests": 4, "num_agents": 2}, {"num_loc": 30, "max_steps": 17}])
 def test_by_deadlines_is_the_scalar_model_bit_for_bit(options, wild):
-    """Fields, masks, features, rewards and reasons of the frozen rule."""
+    """Fields, masks, features, rewards and reasons of the rule `deadlines`."""
     world = milkrun.make(
         "milkrun/DARP-v0", ROWS, preset="published", seed=3, autoreset="disabled", threads=1, **options
     )
@@ -198,8 +198,8 @@ AT_LEAST = {5: 200_000, 10: 400_000, 25: 750_000}  # transitions compared; more 
 @pytest.mark.truth
 @pytest.mark.parametrize("requests", AT_LEAST)
 def test_the_rule_by_deadlines_is_the_first_requirement_in_torch(requests):
-    """20,000 random legal episodes against the vectorised restatement of the published snippets: state and mask of
-    every live row at every step; rows with a travel time within 1e-4 of a half are left out."""
+    """20,000 random legal episodes equal the vectorised restatement of the published snippets. State and mask of every
+    live row are compared at every step; rows with a travel time within 1e-4 of a half are left out."""
     import torch
 
     rows = 20_000

@@ -1,9 +1,10 @@
-"""What simple policies cost on 20,000 dial-a-ride instances, and the laws by which instances are drawn.
+"""Mean costs of simple policies on 20,000 dial-a-ride instances, and the distributions of the instances.
 
-The means were measured apart from this code by the authors of the rules, with the standard errors given; ours must lie
-within four of them. Their 0.702 +- 0.005 nodes that random play of the rule `deadlines` leaves unvisited is 2.3 errors
-off: 500,000 rows of the world have 0.6903 +- 0.0010, and 100,000 of the torch restatement of that rule in bench/peers,
-which shares no code with it, 0.694 +- 0.002; so 0.6903 is a centre beside theirs.
+The authors of the rules measured the means independently of this code, with the given standard errors; ours must lie
+within four of them. One mean has a second value. Random play of the rule `deadlines` leaves 0.702 +- 0.005 nodes
+unvisited in their measurement, which is 2.3 errors off. 500,000 rows of the world have 0.6903 +- 0.0010; 100,000 of the
+torch restatement in bench/peers, which shares no code with it, have 0.694 +- 0.002. So ours must also lie near 0.6903.
+
 The mean distance of two uniform points in the unit square is (2 + sqrt 2 + 5 asinh 1) / 15 = 0.521405.
 """
 
@@ -40,7 +41,7 @@ def unvisited(world):
 
 
 def near(values, mean, error):
-    """Within four standard errors, and as scattered as the error says."""
+    """The mean lies within four standard errors, and the spread matches the error."""
     own = values.std(ddof=1) / math.sqrt(len(values))
     assert values.mean() == pytest.approx(mean, abs=4 * error)
     assert own == pytest.approx(error, rel=0.15, abs=0.0006)
@@ -65,7 +66,7 @@ def test_random_legal_play(style, distance, left):
     [("a", (302.29, 0.22), (1.146, 0.010), 0.556), ("b", (297.95, 0.24), (2.451, 0.015), 0.272)],
 )
 def test_soonest_first(style, distance, left, all_served):
-    """The stop that could start first, with 0.3 of the way on top; home only where nothing else is allowed."""
+    """The stop with the earliest start plus 0.3 of the distance; home only if nothing else is allowed."""
     world = played(soonest, style=style)
     near(world.total_distance, *distance)
     near(unvisited(world), *left)
@@ -74,8 +75,8 @@ def test_soonest_first(style, distance, left, all_served):
     assert ((world.unserved == 0) == (unvisited(world) == 0)).all()
 
 
-def test_random_legal_play_of_the_seed():
-    """10 requests, 5 vehicles: in 56.8 % of the episodes somebody was picked up and never set down."""
+def test_random_legal_play_under_deadlines():
+    """10 requests, 5 vehicles: in 56.8 % of the episodes some request was picked up and never dropped off."""
     world = played(random_policy(1), preset="published")
     near(world.total_distance.astype(float), 1115.1, 1.0)
     near(unvisited(world), 0.702, 0.005)
@@ -84,8 +85,8 @@ def test_random_legal_play_of_the_seed():
     assert stranded == pytest.approx(0.568, abs=4 * math.sqrt(0.568 * 0.432 / ROWS))
 
 
-def test_nearest_first_of_the_seed():
-    """Under its rule `soonest` is the nearest allowed customer."""
+def test_nearest_first_under_deadlines():
+    """Under this rule `soonest` chooses the nearest allowed customer."""
     world = played(soonest, preset="published")
     near(world.total_distance.astype(float), 740.5, 0.8)
     near(unvisited(world), 0.169, 0.003)
@@ -137,7 +138,7 @@ def test_classic_law(style):
 
 @pytest.mark.parametrize("style", ["a", "b"])
 def test_every_drawn_request_can_be_served_alone(style):
-    """Windows that leave time for the way there, the ride and the way home; redrawn ones among them, some 40 or 80."""
+    """Windows leave time for the way there, the ride and the way home, about 40 or 80 redrawn ones included."""
     made = get_generator("darp", num_requests=16, num_agents=2, style=style).generate(ROWS, seed=6)
     locs, stop = made["locs"].astype(float), made["service_time"]
     ride, horizon = made["max_ride_time"], made["max_route_duration"][:, None]

@@ -1,5 +1,5 @@
-"""Other libraries' judges of the tracking benchmark's classes: Stable-Baselines3's checker, its PPO in processes and on
-the world itself, tianshou's Collector; and the one beat that the processes keep around an end."""
+"""Checkers of other libraries on the tracking benchmark's classes: Stable-Baselines3's checker and PPO, tianshou's
+Collector. The processes step in lockstep around an end."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ pytestmark = [pytest.mark.truth, pytest.mark.usefixtures("torch_alone")]
 TRACKING, ROWS, ROW = "milkrun/Tracking-v0", 3, 2
 OPTIONS = {"conf_path": SMALL, "seed": SEED}
 FULL = {"conf_path": {"ground_cell": 2.0, "max_sim_steps": 400}, "seed": SEED}
-"""Pictures of 84 x 84, for the runs that take a minute."""
+"""Pictures of 84 x 84, for runs of a minute."""
 
 
 def both_kinds(**options):
-    """The same row as a classic environment and as one of Gymnasium's."""
+    """The same row as a classic and as a Gymnasium environment."""
     return [make_env(ROWS, ROW, gym, **options) for gym in (True, False)]
 
 
 def expected():
-    """The trace of the world, as processes tell it."""
+    """The trace of the world, as returned by processes."""
     return without_supplements_at_resets(by_world(SMALL))
 
 
-def told(info):
+def supplement(info):
     return b"" if "reset_turn" in info else flat(info["SuppleInfo"])
 
 
 @pytest.mark.conformance("stable-baselines3", "check_env of UAVVAT-v0", world=TRACKING)
 @pytest.mark.parametrize("norm", [0, 1, None])
 def test_stable_baselines_checks_it(norm):
-    """Of bytes it has nothing to say; of normalised pictures that its own policies expect bytes, from 0 to 255."""
+    """No warning for bytes; for normalised pictures the warnings that SB3's policies expect bytes from 0 to 255."""
     env = UAV_VAT_Gymnasium(conf_path={**SMALL, "size": 36, "Norm_Type": norm}, seed=1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -63,8 +63,8 @@ def test_stable_baselines_checks_it(norm):
 
 @pytest.mark.conformance("stable-baselines3", "PPO.learn of UAVVAT-v0", world=TRACKING)
 def test_stable_baselines_plays_both_kinds_in_processes():
-    """Around an end (reward, done) is (r, True), (0, False), (r', False), to the byte as the world plays; then PPO
-    learns on them."""
+    """Around an end (reward, done) is (r, True), (0, False), (r', False), to the byte as in the world; then PPO trains
+    on them."""
     env = Async_SubprocVecEnv(both_kinds(**OPTIONS))
     try:
         seen = []
@@ -76,7 +76,7 @@ def test_stable_baselines_plays_both_kinds_in_processes():
 
         def turn(action):
             obs, rewards, dones, infos = env.step(np.array([action, action]))
-            seen.append([(obs[k].tobytes(), float(rewards[k]), bool(dones[k]), told(infos[k])) for k in range(2)])
+            seen.append([(obs[k].tobytes(), float(rewards[k]), bool(dones[k]), supplement(infos[k])) for k in range(2)])
             for k in np.flatnonzero(dones):
                 assert infos[k]["terminal_observation"].tobytes() == obs[k].tobytes()
                 assert infos[k]["TimeLimit.truncated"] == (infos[k]["reason"] == "time")
@@ -91,7 +91,7 @@ def test_stable_baselines_plays_both_kinds_in_processes():
 
 
 def _learn(env, steps):
-    """Weights change and stay finite."""
+    """Training changes the weights, which stay finite."""
     policy, how = policy_for(env.observation_space)
     sizes = {"n_steps": steps // env.num_envs, "batch_size": 32, "n_epochs": 1}
     learner = PPO(policy, env, **sizes, device="cpu", policy_kwargs=how)
@@ -104,7 +104,7 @@ def _learn(env, steps):
 
 @pytest.mark.conformance("tianshou", "Collector of UAVVAT-v0", world=TRACKING)
 def test_tianshou_plays_both_kinds_in_processes():
-    """The same beat; then its own Collector and ours collect from them, ours without the reset turns."""
+    """The same turns; then tianshou's Collector and ours collect from them, ours without the reset turns."""
     env = SubprocVecEnv_TS(both_kinds(**OPTIONS))
     try:
         seen = []
@@ -118,7 +118,7 @@ def test_tianshou_plays_both_kinds_in_processes():
             obs, rewards, terminated, truncated, infos = env.step(np.array([action, action]))
             done = terminated | truncated
             assert truncated.tolist() == [info.get("reason") == "time" for info in infos]
-            seen.append([(obs[k].tobytes(), float(rewards[k]), bool(done[k]), told(infos[k])) for k in range(2)])
+            seen.append([(obs[k].tobytes(), float(rewards[k]), bool(done[k]), supplement(infos[k])) for k in range(2)])
             return obs[0], rewards[0], done[0], []
 
         by_turns(begin, turn, ignored=1)
@@ -134,7 +134,7 @@ def test_tianshou_plays_both_kinds_in_processes():
 
 
 def test_the_calls_of_the_original_run():
-    """stableparallel_test and test_tianshou_env, small: steps, episodes, mean reward."""
+    """stableparallel_test and test_tianshou_env, shortened: steps, episodes, mean reward."""
     found = stableparallel_test(n_envs=1, gym=True, steps=40, **OPTIONS)
     assert found["steps"] + found["episodes"] in (40, 41) and found["episodes"] >= 3  # a reset turn after each end
     assert 0 <= found["mean_reward"] < 1
@@ -168,6 +168,6 @@ def test_ppo_learns_for_2048_steps_on_the_world_itself():
 
 @pytest.mark.long
 def test_tianshou_collects_a_thousand_steps():
-    """By the original's own call with its packaged size of picture."""
+    """By the original's call with its default picture size."""
     found = test_tianshou_env(Namespace(n_envs=4, steps=1000), **FULL)
     assert found["steps"] == 1000 and found["episodes"] >= 4

@@ -1,4 +1,4 @@
-"""The default weights and capacities leave something to decide: good plans skip customers, and it pays."""
+"""With the default weights and capacities good plans skip customers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ pytest.importorskip("pyvrp", reason="needs the extra 'solvers'")
 pytestmark = [pytest.mark.truth, pytest.mark.slow]
 
 INSTANCES = 10
-OVERFLOW = 10.0  # the default price of a full bin left standing
+OVERFLOW = 10.0  # the default price of a full bin that is not emptied
 
 
 def by_pyvrp(name, instances):
-    """The same on every machine: iterations count, time does not."""
+    """Limited by iterations, so equal on every machine."""
     return solve(name, instances, "pyvrp", iterations=500)
 
 
 def stays_at_home(name, instances):
-    """What it costs to visit nobody: nothing, or the overflow of every full bin."""
+    """The cost of the empty plan: nothing, or the overflow of every full bin."""
     full = instances["waste"] >= 1 if "waste" in instances else np.zeros((INSTANCES, 1))
     return OVERFLOW * full.sum(axis=1)
 
@@ -29,8 +29,8 @@ def stays_at_home(name, instances):
 @pytest.mark.parametrize("n", [20, *(pytest.param(n, marks=pytest.mark.long) for n in (50, 100))])
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_a_quarter_to_two_thirds_are_skipped(name, n):
-    """On average over 10 instances. Each plan beats the one that visits all whom the trucks hold, and, where nobody
-    must be visited, the empty one."""
+    """On average over 10 instances. Each plan beats the plan that visits as many as the trucks hold, and without
+    mandatory customers also the empty plan."""
     instances = drawn(name, n, INSTANCES, seed=31)
     found = by_pyvrp(name, instances)
     served = (found.actions > 0).sum(axis=1)

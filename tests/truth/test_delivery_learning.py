@@ -1,6 +1,6 @@
-"""What Stable-Baselines3, TorchRL and RLlib make of the truck and its drones: short runs that beat random play.
+"""Short training runs of Stable-Baselines3, TorchRL and RLlib on the truck and its drones beat random play.
 
-A gain is judged on 128 fixed episodes and counted in standard errors of the mean difference.
+A gain is measured on 128 fixed episodes, in standard errors of the mean difference.
 """
 
 import math
@@ -23,7 +23,7 @@ PRESETS = {"default": 27, "published": 20}  # choices of the whole team
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_sb3_finds_nothing_in_the_flat_view(preset):
+def test_sb3_accepts_the_flat_view(preset):
     """SB3's check_env passes without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -31,18 +31,18 @@ def test_sb3_finds_nothing_in_the_flat_view(preset):
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_sb3_finds_matrices_in_the_dict_view(preset):
-    """It warns of the shapes of the two groups, which have a row for each agent, and of nothing else."""
-    with warnings.catch_warnings(record=True) as said:
+def test_sb3_warns_only_of_matrices_in_the_dict_view(preset):
+    """The only warnings are on the shapes of the two groups, which have a row for each agent."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_env(MilkrunEnv(ID, preset=preset, layout="dict"))
-    told = [str(w.message).partition(" (neither")[0] for w in said]
-    assert told == [f"Your observation {group} has an unconventional shape" for group in ("truck", "drone")]
+    warned = [str(w.message).partition(" (neither")[0] for w in caught]
+    assert warned == [f"Your observation {group} has an unconventional shape" for group in ("truck", "drone")]
 
 
 @pytest.mark.parametrize(("preset", "choices"), PRESETS.items())
 def test_maskable_ppo_finds_the_masks(preset, choices):
-    """It sees that there are masks, and takes those of this moment, across ends."""
+    """sb3-contrib detects the masks and gets the current ones, across ends."""
     rows = learn.joint_rows(3, preset=preset, episode_length=7)
     assert is_masking_supported(rows) and is_masking_supported(rows.envs[0])
     rows.reset()
@@ -60,8 +60,8 @@ def test_maskable_ppo_finds_the_masks(preset, choices):
 def test_maskable_ppo_learns():
     """40,960 steps on two customers: beyond random play by 6 standard errors."""
     model = learn.train_maskable_ppo(40_960, **SMALL)
-    told = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
-    assert "train/loss" in told and all(math.isfinite(value) for value in told.values())
+    losses = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
+    assert "train/loss" in losses and all(math.isfinite(value) for value in losses.values())
     more, errors = gain(learn.maskable_returns(model, **SMALL), learn.random_returns(**SMALL))
     assert more > 10 and errors > 6
 
@@ -69,14 +69,14 @@ def test_maskable_ppo_learns():
 @pytest.mark.slow
 def test_mappo_learns():
     """Two groups, two MAPPOLosses, 40,960 frames on two customers: beyond random play by 6 standard errors."""
-    policy, told = learn.train_mappo(20, **SMALL)
-    assert len(told) == 320 and np.isfinite(told).all()
+    policy, losses = learn.train_mappo(20, **SMALL)
+    assert len(losses) == 320 and np.isfinite(losses).all()
     more, errors = gain(learn.mappo_returns(policy, **SMALL), learn.random_returns(**SMALL))
     assert more > 10 and errors > 6
 
 
-def test_both_judges_play_the_same_episodes():
-    """Greedy play by hand in the joint view's rows and in TorchRL's environment earns the same, row by row."""
+def test_both_evaluations_play_the_same_episodes():
+    """Greedy play in the rows of the joint view and in TorchRL's environment has equal returns, row by row."""
     rows = milkrun.make(ID, learn.EPISODES, seed=learn.SEED, autoreset="next_step", **SMALL)
     rows.reset()
 
@@ -91,7 +91,7 @@ def test_both_judges_play_the_same_episodes():
 
 
 def test_mappo_is_paid_once_a_step_and_stops_at_ends():
-    """All agents of both groups get the team's reward; where an episode ends nothing that follows is valued."""
+    """All agents of both groups get the team's reward; the value target at an end is the last reward alone."""
     env = milkrun.make(ID, 8, api="torchrl", seed=1, **learn.TO_THE_END, **SMALL)
     policy, losses = learn.mappo_team(env)
     data = env.rollout(90, policy, break_when_any_done=False)
@@ -107,7 +107,7 @@ def test_mappo_is_paid_once_a_step_and_stops_at_ends():
 
 
 def test_mappo_learns_the_same_in_place():
-    """Three batches of training give the same losses to the bit, whether the rows are stepped in place or not."""
+    """Three batches of training give the same losses to the bit with and without in-place stepping."""
     runs = []
     for stepping in ("functional", "inplace"):
         torch.manual_seed(5)
@@ -129,8 +129,8 @@ def test_maskable_ppo_learns_the_default():
 @pytest.mark.timeout(1200)
 def test_mappo_learns_the_default():
     """Six customers, 409,600 frames: beyond random play by 5 standard errors."""
-    policy, told = learn.train_mappo(200, gamma=0.995)
-    assert np.isfinite(told).all()
+    policy, losses = learn.train_mappo(200, gamma=0.995)
+    assert np.isfinite(losses).all()
     more, errors = gain(got := learn.mappo_returns(policy), learn.random_returns())
     print(f"MAPPO, 409,600 frames: {got.mean():.1f}, {more:.1f} more than random play, {errors:.1f} errors")
     assert errors > 5
@@ -153,7 +153,7 @@ def test_rllib_ppo_iterates():
         .environment(
             MilkrunMultiAgentEnv,
             env_config={"world": ID, "illegal": "raise", **SMALL},
-            disable_env_checking=True,  # its checker plays without masks
+            disable_env_checking=True,  # RLlib's checker plays without masks
         )
         .env_runners(num_env_runners=0)
         .learners(num_learners=0)
@@ -169,9 +169,9 @@ def test_rllib_ppo_iterates():
     finally:
         ray.shutdown()
     for group in masked:
-        told = result["learners"][group]
-        assert told["num_module_steps_trained"] >= 480
-        assert all(math.isfinite(told[key]) for key in ("total_loss", "policy_loss", "vf_loss", "entropy"))
+        stats = result["learners"][group]
+        assert stats["num_module_steps_trained"] >= 480
+        assert all(math.isfinite(stats[key]) for key in ("total_loss", "policy_loss", "vf_loss", "entropy"))
     played = result["env_runners"]
     each = played["agent_episode_returns_mean"]
     assert set(each) == {"truck_0", "drone_0", "drone_1"} and len(set(each.values())) == 1

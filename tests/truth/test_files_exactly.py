@@ -1,7 +1,7 @@
-"""Distances of files are TSPLIB's formulas in float64: world, checker and solver against them as C programs have them.
+"""World, checker and solver use TSPLIB's distance formulas in float64, as C programs compute them.
 
-Every format and metric with decimals, large and negative coordinates. What single precision cannot play is refused by
-name, and nothing is played wrong.
+Every format and metric with decimals, large and negative coordinates. Numbers beyond single precision are refused by
+name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LAWS = {
     "ATT": att,
     "trunc1": lambda dx, dy: int(10.0 * math.sqrt(dx * dx + dy * dy)),
 }
-"""As TSPLIB95 prints them, and as LKH and Concorde compute them."""
+"""The formulas of TSPLIB95, as LKH and Concorde compute them."""
 
 
 def tsp(name, edge, words):
@@ -103,7 +103,7 @@ def exact_cost(law, places, routes):
     return sum(LAWS[law](*(p - q for p, q in zip(places[i], places[j]))) for i, j in legs)
 
 
-def told(solution, tour):
+def routes_of(solution, tour):
     """The routes in the actions of a solver."""
     nodes, routes = solution.actions[0].tolist(), [[]]
     for node in nodes:
@@ -117,7 +117,7 @@ def told(solution, tour):
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("trials", [1, pytest.param(100, marks=pytest.mark.long)])
 def test_a_file_plays_the_formula(trials, form, kind, tmp_path):
-    """A random tour costs the same to world, checker and formula, and a solver's cost is that of its plan."""
+    """A random tour has the same cost in world, checker and formula; a solver's cost is that of its plan."""
     (text_of, law), tour = FORMATS[form], form.startswith("TSP")
     rng = np.random.default_rng([sum(form.encode()), sum(kind.encode())])
     for trial in range(trials):
@@ -138,14 +138,14 @@ def test_a_file_plays_the_formula(trials, form, kind, tmp_path):
         assert cost == exact_cost(law, places, [order]) / scale
         if trial == 0:
             found = solve(instance.world_id, instance, "pyvrp", iterations=20)
-            paid = exact_cost(law, places, told(found, tour))
+            paid = exact_cost(law, places, routes_of(found, tour))
             assert instance.published(-found.cost[0]) == pytest.approx(paid / scale, rel=1e-12)
         write(instance, tmp_path / "again")
         assert read(tmp_path / "again") == instance
 
 
 def test_seven_tenths_are_seven_tenths(tmp_path):
-    """One customer .7 away: 7 tenths there and 7 back, in Solomon's form and with prizes."""
+    """One customer at distance .7: 7 tenths there and 7 back, in Solomon's format and with prizes."""
     for text_of, published in ((solomon, 1.4), (prized, 14.0)):
         far = read(put(tmp_path / "far", text_of([("0", "0"), ("0.7", "0")])))
         assert replay(far, [[1]]) == (published, True, None)
@@ -168,7 +168,7 @@ def test_unrounded_distances_are_within_the_tolerance(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (
             explicit("UPPER_ROW", "16777217 2\n3"),
@@ -197,12 +197,12 @@ def test_unrounded_distances_are_within_the_tolerance(name, tmp_path):
         ),
     ],
 )
-def test_what_single_precision_does_not_hold_is_refused(text, said, tmp_path):
+def test_numbers_beyond_single_precision_are_refused(text, message, tmp_path):
     """Whole numbers beyond 2**24, and clocks and loads that could pass it."""
     path = put(tmp_path / "x", text)
     with pytest.raises(FormatError, match="single precision") as refused:
         read(path)
-    assert str(refused.value).startswith(f"{path}: {said}")
+    assert str(refused.value).startswith(f"{path}: {message}")
 
 
 def test_a_trip_that_rounding_makes_too_long_is_refused(tmp_path):
@@ -220,6 +220,6 @@ def test_a_deadline_that_never_binds_may_be_any_number(tmp_path):
 
 
 def test_a_time_of_the_file_is_multiplied_once(tmp_path):
-    """10.07 are 100.7 tenths, where ten times the float64 next to 10.07 would be another number."""
+    """10.07 is 100.7 tenths; ten times the float64 nearest to 10.07 would be another number."""
     instance = read(put(tmp_path / "x", SOLOMON.replace("20          30", "10.07    30.03")))
     assert instance.fields["time_windows"][1].tolist() == [100.7, 300.3]

@@ -1,7 +1,7 @@
-"""The instance laws of the profit and waste worlds against the published table and the distributions of scipy.
+"""The instance laws of the profit and waste worlds match the published table and scipy's distributions.
 
 Ten thousand instances of twenty customers each: two whole cycles of the laws that differ from customer to customer. A
-p-value below 1e-4 on a fixed seed is a wrong law.
+p-value below 1e-4 on a fixed seed means a wrong law.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def made(name, **options):
 
 
 def follows(draws, law):
-    """Kolmogorov and Smirnov see no difference."""
+    """The Kolmogorov-Smirnov test finds no difference."""
     return stats.kstest(np.asarray(draws, float), law.cdf).pvalue > UNLIKELY
 
 
@@ -65,7 +65,7 @@ def test_default_levels_are_those_of_gamma1():
 
 @pytest.mark.parametrize("law", SHAPES)
 def test_daily_gammas(law):
-    """The mean within 1 %, and each customer's days by the gamma of its place in the cycle."""
+    """The mean is within 1 %, and each customer's days follow the gamma of its position in the cycle."""
     data = made("sdwcvrp", fill_distribution=law, horizon=DAYS)
     fill = data["daily_fill"].astype(float)
     assert fill.shape == (INSTANCES, DAYS, N)
@@ -90,7 +90,7 @@ def test_daily_spread_of_gamma3():
     ("law", "mean", "spread"), [("rm_like", 5.5, 11.0), ("empirical", 5.5, 11.0), ("fdf_like", 7.2, 10.1)]
 )
 def test_days_with_and_without_waste(law, mean, spread):
-    """A coin, then a gamma; mean within 1 %, spread within 2 %; the moments handed out are exact."""
+    """A Bernoulli draw, then a gamma; mean within 1 %, spread within 2 %; the stored moments are exact."""
     data = made("sdwcvrp", fill_distribution=law, horizon=DAYS)
     fill = data["daily_fill"].astype(float)
     chance, shape, scale = SPELLS["rm_like" if law == "empirical" else law]
@@ -124,7 +124,7 @@ def test_moments_are_those_of_the_samples(law):
 
 
 def test_levels_drawn_directly():
-    """Uniform, beta with both halves, one value; `dist` is the share of the farthest way in hundredths."""
+    """Uniform, two-sided beta, constant; `dist` is the share of the largest distance, in hundredths."""
     assert follows(made("wcvrp", fill_distribution="uniform")["waste"][:, 3], stats.uniform())
     assert follows(made("wcvrp", fill_distribution="beta")["waste"][:, 3], stats.beta(0.5, 0.5))
     assert (made("wcvrp", fill_distribution="constant")["waste"] == 0.5).all()
@@ -166,7 +166,7 @@ def test_age_is_uniform_up_to_fill_days():
 
 
 def test_prizes_and_weights():
-    """U{1..100} with mean 50.5; weights are the prizes, U{1..9} or 1; other laws keep their bounds."""
+    """U{1..100} with mean 50.5; weights are the prizes, U{1..9} or 1; other laws stay within their bounds."""
     data = made("cvrpp")
     prize = data["prize"]
     assert (prize.min(), prize.max()) == (1, 100) and (prize == np.floor(prize)).all()
@@ -186,7 +186,8 @@ def test_prizes_and_weights():
 
 @pytest.mark.parametrize("name", ["wcvrp", "cwcvrp", "scwcvrp"])
 def test_share_of_mandatory_customers(name):
-    """One in ten by default, whatever the level; one in four when told; all at .9 and more by the rule of levels."""
+    """One in ten by default, independent of the level; one in four by option; all at .9 and more by the rule of
+    levels."""
     data = made(name)
     level = data["demand"]
     assert data["must_go"].mean() == pytest.approx(0.1, abs=0.005)
@@ -199,7 +200,7 @@ def test_share_of_mandatory_customers(name):
 
 
 def test_lognormal_noise_keeps_the_mean():
-    """Where .2 is expected log(real) is N(log .2 - sigma^2 / 2, sigma^2); mu multiplies; a full bin is never more."""
+    """With expectation .2, log(real) is N(log .2 - sigma^2 / 2, sigma^2); mu multiplies; a full bin is the maximum."""
     real = made("scwcvrp", fill_distribution="constant", fill_value=0.2)["real_waste"].astype(float)
     assert real.mean() == pytest.approx(0.2, rel=0.005)
     assert follows(np.log(real[:, 7]), stats.norm(math.log(0.2) - 0.045, 0.3))
@@ -235,8 +236,8 @@ def test_truncated_normal_noise(level, mu, sigma, most):
 
 
 @pytest.mark.parametrize("law", ["lognormal", "truncnorm"])
-def test_without_noise_the_real_is_the_expected(law):
-    """sigma = 0: mu times it, at most a full bin."""
+def test_without_noise_real_waste_is_the_expected_waste(law):
+    """sigma = 0: mu times the expectation, at most a full bin."""
     data = made("scwcvrp", sigma=0.0, noise_distribution=law)
     assert (data["real_waste"] == data["expected_waste"]).all()
     data = made("scwcvrp", sigma=0.0, mu=1.3, noise_distribution=law)
@@ -244,7 +245,7 @@ def test_without_noise_the_real_is_the_expected(law):
 
 
 def test_sensor_noise_has_mean_one():
-    """log of it is N(- sigma^2 / 2, sigma^2), every day anew."""
+    """Its logarithm is N(- sigma^2 / 2, sigma^2), drawn independently for each day."""
     noise = made("sdwcvrp", sensor_sigma=0.4, horizon=DAYS)["sensor_noise"].astype(float)
     assert noise.shape == (INSTANCES, DAYS, N)
     assert noise.mean() == pytest.approx(1, rel=0.003)
@@ -253,7 +254,7 @@ def test_sensor_noise_has_mean_one():
     assert abs(np.corrcoef(days.T) - np.eye(3 * N)).max() < 5.5 / math.sqrt(INSTANCES)
 
 
-def test_attributes_are_unrelated():
+def test_attributes_are_independent():
     """Level, real waste, place and depot of a customer, and the levels of two customers."""
     data = made("scwcvrp", fill_distribution="uniform", noise_distribution="truncnorm")
     z = data["real_waste"][:, 0] - data["expected_waste"][:, 0]

@@ -1,5 +1,5 @@
-"""Strange actions, seeds, options and rows through every numpy binding: refused in a sentence with nothing moved, or
-rightly played."""
+"""Strange actions, seeds, options and rows through every numpy binding: refused with nothing changed, or valid and
+played."""
 
 from argparse import Namespace
 
@@ -92,7 +92,7 @@ class MAPPO(SB3):
 
 
 class ByAgent(Alone):
-    """Dicts of agents: the strange thing is one agent's action."""
+    """Dicts of agents: the strange input is one agent's action."""
 
     api = "pettingzoo"
 
@@ -157,8 +157,8 @@ class ListsInRows(Batch):
         return self.world.sample_actions(2, turn)
 
 
-def hand_strange_things(player, rng, count):
-    """So many actions, seeds and options; how many of them were refused."""
+def try_strange_inputs(player, rng, count):
+    """Tries `count` actions, seeds and options; returns how many were refused."""
     refused = 0
     for turn in range(count):
         if player.world.done.any() and player.world.autoreset == "disabled" and not isinstance(player, ListsInRows):
@@ -172,44 +172,44 @@ def hand_strange_things(player, rng, count):
         else:
             valid = np.asarray(player.valid(turn))
             given, call = fuzz.strange_action(rng, valid), player.play
-        said = f"{type(player).__name__}: {call.__name__}({given!r})"
+        case = f"{type(player).__name__}: {call.__name__}({given!r})"
         try:
-            error = fuzz.told(call, given)
+            error = fuzz.error_of(call, given)
         except MilkrunError:
             raise
         except Exception as e:
-            raise AssertionError(f"{said} raised {e!r}") from e
+            raise AssertionError(f"{case} raised {e!r}") from e
         if error is not None:
             refused += 1
-            assert fuzz.frozen(player.world) == before, f"{said} was refused and moved: {error}"
+            assert fuzz.frozen(player.world) == before, f"{case} was refused but changed the state: {error}"
         elif call == player.play and given is not None:
-            assert fuzz.is_fine(given, valid.shape, player.one_hot, player.pairs), f"{said} was taken"
+            assert fuzz.is_fine(given, valid.shape, player.one_hot, player.pairs), f"{case} was accepted"
     return refused
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
-def test_strange_things_are_refused_and_move_nothing(binding):
+def test_strange_inputs_are_refused_and_change_nothing(binding):
     """A few dozen each on a world of one agent, one of teams and one whose actions are pairs."""
     rng = np.random.default_rng(BINDINGS.index(binding))
     for id, options in A_FEW.items():
-        assert hand_strange_things(binding(id, options), rng, 40) > 15
+        assert try_strange_inputs(binding(id, options), rng, 40) > 15
 
 
 @pytest.mark.long
 @pytest.mark.truth
 @pytest.mark.parametrize("id", SMALL)
-def test_thousands_of_strange_things_are_refused_and_move_nothing(id):
+def test_thousands_of_strange_inputs_are_refused_and_change_nothing(id):
     """A thousand for each binding of each world, 108,000 in all."""
     rng = np.random.default_rng([*SMALL].index(id))
     for binding in BINDINGS:
-        assert hand_strange_things(binding(id, SMALL[id]), rng, 1000) > 400
+        assert try_strange_inputs(binding(id, SMALL[id]), rng, 1000) > 400
 
 
 @pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("binding", [Lists, ListsInRows])
 def test_lists_of_truck_and_drones_are_read_strictly(binding, count):
-    """One agent's action is the strange one, mostly."""
-    assert hand_strange_things(binding(), np.random.default_rng(3), count) > count / 3
+    """Mostly one agent's action is the strange one."""
+    assert try_strange_inputs(binding(), np.random.default_rng(3), count) > count / 3
 
 
 APIS = [None, "gymnasium", "sb3", "tianshou", "mappo", "pettingzoo", "rllib"]
@@ -222,7 +222,7 @@ KEYWORDS = (
 @pytest.mark.parametrize("count", [100, pytest.param(3000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("api", APIS)
 def test_strange_keywords_are_refused(api, count):
-    """Through every front door; whatever is not refused makes an environment that begins."""
+    """Through every entry point; accepted keywords make an environment that resets."""
     rng = np.random.default_rng(APIS.index(api))
     odd = [-1, 0, 2**63, 2**64, -(2**63), 10**30, np.int64(2), np.array([1, 2]), np.array(["a", "b"]), [1], "auto"]
     for _ in range(count):
@@ -230,14 +230,14 @@ def test_strange_keywords_are_refused(api, count):
         given = fuzz.pick(rng, [fuzz.strange_scalar(rng), fuzz.pick(rng, odd)])
         keywords = {"api": api, "num_envs": None if api in ("pettingzoo", "rllib") else 2, "num_loc": 4} | {name: given}
         try:
-            fuzz.told(lambda k=keywords: milkrun.make("milkrun/TSP-v0", **k).reset())
+            fuzz.error_of(lambda k=keywords: milkrun.make("milkrun/TSP-v0", **k).reset())
         except Exception as e:
             raise AssertionError(f"make(api={api!r}, {name}={given!r}) raised {e!r}") from e
 
 
 @pytest.mark.parametrize("indices", [[0, -1], -1, [-3, 2], (1,), np.array([2, 0]), range(2), None, []], ids=repr)
 def test_indices_of_sb3_count_from_the_end_too(indices):
-    """As Python's own lists have them, and Stable-Baselines3's own tests."""
+    """As in Python's lists and in the tests of Stable-Baselines3."""
     env = milkrun.make("milkrun/TSP-v0", 3, api="sb3", num_loc=4, seed=1)
     env.reset()
     rows = [0, 1, 2] if indices is None else [[0, 1, 2][i] for i in np.atleast_1d(np.array(indices, int))]
@@ -259,4 +259,4 @@ def test_other_indices_of_sb3_are_refused(indices):
         lambda: env.env_is_wrapped(int, indices),
         lambda: env.set_attr("x", 1, indices),
     ):
-        assert fuzz.told(call) is not None
+        assert fuzz.error_of(call) is not None

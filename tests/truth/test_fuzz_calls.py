@@ -1,4 +1,4 @@
-"""Strange values for every argument of the checkers, the solvers and the solution files: taken, or refused by name."""
+"""Strange values for every argument of checkers, solvers and solution files: accepted, or refused by name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ FIELDS = (
 
 
 def tried(what, call):
-    """Calls; an error that is not of the family is printed with what was given."""
+    """Makes the call; any exception but a MilkrunError fails the test and prints the argument."""
     try:
         call()
     except MilkrunError as e:
@@ -82,7 +82,7 @@ def instances_of(name):
 
 
 def some(values, share, seed):
-    """All, or a fixed choice of them."""
+    """All values, or a fixed selection."""
     return [value for value, u in zip(values, np.random.default_rng(seed).random(len(values))) if u < share]
 
 
@@ -179,7 +179,7 @@ def test_evaluation():
 
 
 def test_policies_of_other_worlds():
-    """Each in every world: it plays, or says which world it is for and what it misses there."""
+    """Each policy in every world: it plays, or its error names its own world and the missing field."""
     for other in milkrun.list_worlds():
         world = milkrun.make(other, num_envs=2, seed=1)
         world.reset()

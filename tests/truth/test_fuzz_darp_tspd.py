@@ -1,8 +1,7 @@
 """Configurations, instances and files of the dial-a-ride problem and of the TSP with a drone, with extreme values.
 
-Whatever is given is refused by an error of our own, or it is a problem that can be played: a random play ends, passes
-through states that can be, its objective is a number, and the checker finds the same. Each case has a seed of its own,
-which stands in the failure.
+Each input raises a MilkrunError or is a playable problem. A random play then ends, visits valid states only, and has a
+finite objective that equals the checker's. Each case has its own seed, which the failure prints.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ NUMBERS = [
     math.nan, math.inf, -math.inf, 2**15, 2**16, 2**31 - 1, 2**31, -(2**31), 2**32, 2**53, 2**62, 2**63 - 1,
 ]  # fmt: skip
 STRANGE = [2**63, 10**400, -(10**400), True, "1", "seed", None, [1], 1j, np.float32(3), np.int8(2)]
-SIZES = [1, 2, 3, 4, 0, -1, 2**31, 2**63, 2.0, None, True]  # a size that is let in stays small
+SIZES = [1, 2, 3, 4, 0, -1, 2**31, 2**63, 2.0, None, True]  # an accepted size stays small
 
 CONFIGS = {
     "deadlines": (
@@ -90,7 +89,8 @@ def any_size(rng):
 
 
 def play(world, rng):
-    """A random play with some illegal actions; every state can be, it ends, and the checker agrees with the return."""
+    """A random play with some illegal actions: all states are valid, it ends, and the checker agrees with the
+    return."""
     rows = np.arange(world.num_envs)
     longest = 3 * (world.sizes["N"] + world.sizes.get("V", 0)) + 60
     for turn in range(longest):
@@ -118,7 +118,7 @@ def play(world, rng):
 
 
 def refused_or_played(begin, rng):
-    """Whether it was refused; what comes of it otherwise is played."""
+    """Returns whether it was refused; plays it otherwise."""
     try:
         world = begin()
     except MilkrunError:
@@ -149,7 +149,8 @@ def begin_config(rng):
 
 
 def spoil(fields, rng):
-    """One to three places of the arrays changed; sometimes a whole array, its dtype, its shape or its presence."""
+    """Changes one to three entries of the arrays; sometimes replaces or removes a whole array, its dtype or its
+    shape."""
     fields = {name: np.array(array) for name, array in fields.items()}
     for _ in range(rng.integers(1, 4)):
         name = list(fields)[rng.integers(len(fields))]
@@ -169,7 +170,7 @@ def spoil(fields, rng):
                 flat = array.reshape(-1).copy()
                 try:
                     flat[rng.integers(array.size)] = value
-                except (OverflowError, ValueError, TypeError):  # this dtype cannot hold it at all
+                except (OverflowError, ValueError, TypeError):  # this dtype cannot hold the value
                     continue
                 fields[name] = flat.reshape(array.shape)
     return fields
@@ -210,7 +211,7 @@ def begin_instance(rng):
 
 
 def begin_data_class(rng):
-    """The instance classes, and a world padded to hold a spoilt and a sound one."""
+    """The instance classes, and a padded world of a spoilt and a sound instance."""
     kind = ("darp", "tspd")[rng.integers(2)]
     seed = int(rng.integers(2**31))
     draw = np.random.default_rng(int(rng.integers(2**31)))
@@ -266,8 +267,8 @@ def begin_file(rng, folder):
     return begin
 
 
-def judge_dataset(rng):
-    """The checkers alone, given spoilt data and any plan: a cost, inf for a plan that breaks a rule, or a refusal."""
+def check_dataset(rng):
+    """The checkers alone, with spoilt data and any plan: a cost, inf for an invalid plan, or a refusal."""
     kind = ("deadlines", "classic", "tspd")[rng.integers(3)]
     if kind == "tspd":
         world = milkrun.make(TSPD_ID, num_envs=2, seed=5, num_nodes=4)
@@ -297,13 +298,13 @@ def judge_dataset(rng):
 
 
 def run(kind, cases, tmp_path):
-    """How many were refused, of so many cases of a kind."""
+    """Runs `cases` cases of a kind; returns how many were refused."""
     refused = 0
     for case in cases:
         rng = np.random.default_rng([*kind.encode(), case])
         try:
             if kind == "dataset":
-                refused += judge_dataset(rng)
+                refused += check_dataset(rng)
             else:
                 begin = begin_file(rng, tmp_path) if kind == "file" else BEGINNINGS[kind](rng)
                 refused += refused_or_played(begin, rng)

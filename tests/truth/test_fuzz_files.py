@@ -1,7 +1,7 @@
-"""Files damaged in every way that files are: each is read, or refused by a FormatError that names it; nothing else.
+"""Damaged files are read, or refused by a FormatError that names the file.
 
-And files that were only written by somebody with other habits (line ends, byte order mark, blanks, a last line without
-an end) read as the same. A case that fails is printed whole; its seed makes it again.
+Files with other line ends, a byte order mark, additional blanks or no end of the last line read as the same. A failing
+case is printed whole and can be repeated by its seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FILES = {
     "routes": (ROUTES, read_solution),
     "headed": ("Instance Name : A-n4-k2\nAuthors: Gröt & Sons\nDate 2026-11-16\n\nSolution\n" + ROUTES, read_solution),
     "tour": (TOUR, read_solution),
-    # a last directive without a line end is refused, since its number may be cut: here a node is last
+    # a last directive without a line end is refused, as its number may be truncated: here a node is last
     "tspd": (
         INSTANCE.removesuffix("#FORBID 3\n").replace("#NOVISIT 2\n", "").replace("3.0 0.0", "#FORBID 3\n3.0 0.0"),
         load_tspd,
@@ -42,7 +42,7 @@ FILES = {
     "plan": (PLAN, load_tspd_solution),
     "map": (KM, read_map),
 }
-"""A good file of each kind, and who reads it."""
+"""A good file of each kind, and its reader."""
 WORDS = [
     "nan",
     "inf",
@@ -97,8 +97,8 @@ WORDS = [
 ]
 
 
-def same_habits(text, rng):
-    """The same file by another hand."""
+def restyled(text, rng):
+    """The same file in another style."""
     if rng.random() < 0.4:
         text = "\n".join(line + " " * int(rng.integers(3)) for line in text.split("\n"))
     if rng.random() < 0.4:
@@ -110,7 +110,7 @@ def same_habits(text, rng):
 
 
 def damaged(text, rng):
-    """The file after one to four accidents."""
+    """The file with one to four damages."""
     for _ in range(rng.integers(1, 5)):
         lines = text.split("\n")
         i, j = (int(k) for k in rng.integers(len(lines), size=2))
@@ -148,13 +148,13 @@ def damaged(text, rng):
             case _:
                 lines[i] += str(rng.choice([" # note", " // note", "\t/* note */", ";", " 7"]))
                 text = "\n".join(lines)
-    return same_habits(text, rng) if rng.random() < 0.2 else text.encode("utf-8" if rng.random() < 0.8 else "utf-16")
+    return restyled(text, rng) if rng.random() < 0.2 else text.encode("utf-8" if rng.random() < 0.8 else "utf-16")
 
 
 @pytest.mark.parametrize("cases", [30, pytest.param(2000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", FILES)
 def test_a_damaged_file_is_read_or_refused_by_name(kind, cases, tmp_path):
-    """Never another error; what was read as an instance becomes a world, or that is refused."""
+    """No other exception is raised. An instance that was read becomes a world or is refused."""
     text, reader = FILES[kind]
     path = tmp_path / ("x.csv" if kind == "map" else "x.txt")
     refused = 0
@@ -178,20 +178,20 @@ def test_a_damaged_file_is_read_or_refused_by_name(kind, cases, tmp_path):
 
 @pytest.mark.parametrize("cases", [10, pytest.param(300, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", FILES)
-def test_another_hand_changes_nothing(kind, cases, tmp_path):
+def test_line_ends_and_blanks_change_nothing(kind, cases, tmp_path):
     """Line ends, byte order mark, blanks at the end of lines and of the file, no end of the last line."""
     text, reader = FILES[kind]
     path = tmp_path / ("x.csv" if kind == "map" else "x.txt")
     path.write_text(text)
     whole = reader(path)
     for seed in range(cases):
-        raw = same_habits(text, np.random.default_rng([seed, *kind.encode()]))
+        raw = restyled(text, np.random.default_rng([seed, *kind.encode()]))
         path.write_bytes(raw)
-        assert told(reader(path)) == told(whole), (kind, seed, raw)
+        assert comparable(reader(path)) == comparable(whole), (kind, seed, raw)
 
 
-def told(found):
-    """Something of a file that can be compared."""
+def comparable(found):
+    """The content of a file in a form that `==` compares."""
     if isinstance(found, Instance):
         return found
     if hasattr(found, "fields") and callable(found.fields):

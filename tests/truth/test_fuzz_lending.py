@@ -1,7 +1,7 @@
-"""Results of functional steps are held, changed and dropped at random: nobody can tell that their tensors are lent.
+"""Functional steps reuse tensors of a pool. Results are held, changed and dropped at random without any visible effect.
 
-Every step is compared with that of a second environment which is stepped from copies alone, and whatever is held with a
-copy that was made at once.
+Every step is compared with the same step of a second environment that only gets copies. Held tensors are compared with
+copies made immediately after the step.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ pytest.importorskip("torchrl")
 from milkrun.api.torchrl import env_class  # noqa: E402
 
 WORLDS = ("CVRP", "TSP", "DARP", "TSPD", "TruckDrone", "VRPP")
-BATCHES = ([], [5], [2, 3], [2500])  # many rows are known again by weak references
-KEPT = 60  # what is held at once
+BATCHES = ([], [5], [2, 3], [2500])  # many rows are recognised by weak references
+KEPT = 60  # results held at the same time
 
 WEIGHT = torch.ones((), requires_grad=True)
 
@@ -43,7 +43,7 @@ HOLD: list[Callable[[Any], Any]] = [
     lambda t: torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(t)) if t.dtype is not torch.bool else [t][0],
 ]
 
-LOOK: list[Callable[[Any], Any]] = [  # and let go
+LOOK: list[Callable[[Any], Any]] = [  # use, then drop
     lambda t: (t * WEIGHT).sum().backward(),
     lambda t: t.untyped_storage(),
     lambda t: pickle.dumps(t),
@@ -84,7 +84,7 @@ def bits(held: Any) -> bytes:
 
 
 class Play:
-    """One world, stepped with all that may happen to its results beside."""
+    """One world, stepped while its results are held, changed and dropped."""
 
     def __init__(self, name: str, batch: list[int], seed: int) -> None:
         self.chance = random.Random(seed)
@@ -93,7 +93,7 @@ class Play:
         self.td, self.other = self.env.reset(), copied(self.twin.reset())
 
     def turn(self) -> None:
-        """A step of both, compared; then something is done to what the step gave."""
+        """Steps both environments and compares them; then does something to a result."""
         drawn = self.env.sample_actions(self.td)
         for td in (self.td, self.other):
             td.update(drawn) if hasattr(drawn, "keys") else td.set("action", drawn)
@@ -108,7 +108,7 @@ class Play:
             fresh = type(tensor) is torch.Tensor and not tensor.requires_grad and not hasattr(tensor, "anything")
             assert fresh and tensor.shape == expected[key].shape, key
             assert bits(tensor) == bits(expected[key]), key
-        made = [tensor for tensor in found.values() if id(tensor) not in given]  # not the instance, which is handed on
+        made = [tensor for tensor in found.values() if id(tensor) not in given]  # without the instance
         self.td, self.other, ended = shown, following, bool(following["done"].all())
         self._happen(shown, self.chance.choice(made))
         if ended or self.chance.random() < 0.02:
@@ -122,9 +122,9 @@ class Play:
             self.held.append((hold, bits(hold)))
         elif what < 0.55:
             self.chance.choice(LOOK)(tensor)
-        elif what < 0.75:  # the play goes on from a copy
+        elif what < 0.75:  # the play continues from a copy
             self.td = copied(shown)
-            with suppress(RuntimeError):  # what numpy has seen cannot be made larger
+            with suppress(RuntimeError):  # a tensor shared with numpy cannot be enlarged
                 self.chance.choice(CHANGE)(tensor)
         elif what < 0.8:
             self.held.append((shown["done"], bits(shown["done"])))
@@ -133,7 +133,7 @@ class Play:
             del self.held[self.chance.randrange(len(self.held))]
 
     def check(self) -> None:
-        """What is held is what it was."""
+        """Held tensors are unchanged."""
         for held, before in self.held:
             assert bits(held) == before
 
@@ -148,7 +148,7 @@ def play(name: str, batch: list[int], turns: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_nobody_can_tell_that_tensors_are_lent(name: str) -> None:
+def test_tensor_reuse_has_no_visible_effect(name: str) -> None:
     for k, batch in enumerate(BATCHES[:3]):
         play(name, batch, 150, k)
 
@@ -156,11 +156,11 @@ def test_nobody_can_tell_that_tensors_are_lent(name: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("batch", BATCHES, ids=str)
 @pytest.mark.parametrize("name", WORLDS)
-def test_nobody_can_tell_that_tensors_are_lent_in_a_long_play(name: str, batch: list[int]) -> None:
+def test_tensor_reuse_has_no_visible_effect_in_a_long_play(name: str, batch: list[int]) -> None:
     play(name, batch, 200 if batch == [2500] else 3000, 7)
 
 
-def test_several_threads_hold_and_change_what_they_were_lent() -> None:
+def test_several_threads_hold_and_change_reused_tensors() -> None:
     faults: list[BaseException] = []
 
     def run(seed: int) -> None:

@@ -1,8 +1,8 @@
-"""No TensorDict, however mutated, ends the process or is stepped in silence from an impossible state.
+"""No mutated TensorDict ends the process, and none is stepped silently from an impossible state.
 
-The cases are played in a process of their own (`fuzz_tensordicts` says what is changed and how a step is judged). One
-that dies is taken up again behind the case that killed it, which is named with its seed:
-`python -m tests.truth.fuzz_tensordicts SEED CASE+1 ID@CASE` plays it again.
+The cases run in a separate process (`fuzz_tensordicts` describes the mutations and the expected results). A process
+that dies is restarted after the case that killed it. `python -m tests.truth.fuzz_tensordicts SEED CASE+1 ID@CASE`
+repeats that case.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FUNCTIONAL = [id for id in milkrun.list_worlds() if functional(id)]
 
 
 def fuzz(worlds: list[str], cases: int, enough: int) -> tuple[dict[str, int], list[str]]:
-    """How many cases of each world were played, and what was wrong. After so many deaths a world is left."""
+    """Returns the number of cases played of each world, and the faults. A world is dropped after `enough` deaths."""
     root, package = Path(__file__).resolve().parents[2], Path(milkrun.__path__[0]).parent
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(root)])}
     left, played, wrong = {world: 0 for world in worlds}, dict.fromkeys(worlds, 0), []
@@ -63,7 +63,7 @@ def report(wrong: list[str]) -> str:
 
 
 def test_a_hundred_mutated_tensordicts_of_every_world():
-    """Refused in a sentence that names the field, or stepped as fresh copies of the same numbers are."""
+    """Refused by a message that names the field, or stepped like fresh copies of the same numbers."""
     worlds = FUNCTIONAL
     played, wrong = fuzz(worlds, 100, enough=1)
     assert not wrong, report(wrong)

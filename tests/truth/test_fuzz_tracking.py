@@ -1,8 +1,8 @@
 """Mutated towns, states, TensorDicts, options and actions of the tracking world: a named refusal or a legal step.
 
-Whoever is let in plays on: all numbers stay finite and within what is declared, and where the kernels are interpreted,
-no access is wrong and every bit, of the pictures too, is that of the compiled world. Each case has a seed of its own,
-which stands in the failure. A few thousand cases are tried in every run, a million by the tests marked `long`.
+An accepted row plays on: all numbers stay finite and within their declared bounds. Interpreted kernels make no access
+out of bounds and give the same bits as compiled ones, pictures included. Each case has its own seed, which the failure
+prints. Every run tries a few thousand cases, the tests marked `long` a million.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tests.truth.fuzz_tracking import (
     TOWN,
     actions_of,
     bits,
-    let_in,
     made,
     play,
+    restore_refused_rows,
     spoil,
     unsound,
 )
@@ -46,7 +46,7 @@ def copied(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def moments(world: Any, count: int = 5) -> list[dict[str, np.ndarray]]:
-    """Sound states to begin with: the start, and some steps later."""
+    """Sound initial states: the start, and some steps later."""
     rng, found = np.random.default_rng(1), []
     for _ in range(count):
         found.append(world.state_dict())
@@ -58,7 +58,7 @@ def moments(world: Any, count: int = 5) -> list[dict[str, np.ndarray]]:
 
 
 def tried(cases: range, one: Any, kind: str = "") -> tuple[int, int]:
-    """Runs cases of a kind, each of which gives (tried, refused); the sums of both."""
+    """Runs cases of a kind, each of which returns (tried, refused); returns the sums."""
     total = refused = 0
     for case in cases:
         try:
@@ -82,7 +82,7 @@ def states(kind: str, cases: range) -> tuple[int, int]:
         arrays = copied(sound)
         for b in range(ROWS):
             spoil(rng, world, arrays, STATES if rng.random() < 0.9 else TOWN, b)
-        refused = let_in(world.load_state_dict, arrays, sound)
+        refused = restore_refused_rows(world.load_state_dict, arrays, sound)
         play(world, rng, 3)
         return ROWS, len(refused)
 
@@ -108,7 +108,7 @@ def test_many_mutated_states_are_refused_or_played(kind):
 
 
 def towns(kind: str, cases: range) -> tuple[int, int]:
-    """Sixteen towns a case, given whole or without what follows from the rest, and played."""
+    """Sixteen towns a case, complete or without derived fields, loaded and played."""
     world = made(ROWS, kind)
     drawn = [{name: getattr(world, name).copy() for name in TOWN}]
     for _ in range(3):
@@ -123,7 +123,7 @@ def towns(kind: str, cases: range) -> tuple[int, int]:
         arrays = copied(sound)
         for b in range(ROWS):
             spoil(rng, world, arrays, names, b)
-        refused = let_in(lambda given: world.reset(instance=given), arrays, sound)
+        refused = restore_refused_rows(lambda given: world.reset(instance=given), arrays, sound)
         play(world, rng, 3)
         world.load_state_dict(world.state_dict())  # it would take itself in
         return ROWS, len(refused)
@@ -181,7 +181,7 @@ def tensordicts(kind: str, cases: range) -> tuple[int, int]:
             after = env.step(td)["next"]
 
         after: Any = None
-        refused = let_in(step, arrays, sound)
+        refused = restore_refused_rows(step, arrays, sound)
         for key in after.keys(True, True):
             value = after[key]
             assert not value.dtype.is_floating_point or bool(torch.isfinite(value).all()), key
@@ -210,7 +210,7 @@ def test_many_mutated_tensordicts_are_refused_or_stepped(kind):
 COSTLY = {"size": (16, 17, 31, 48), "lidar_points": (1, 7, 33), "frame_stack": (0, 1, 3, 16), "max_boxes": (1, 2, 90),
           "ground_cell": (0.99, 2.0, 3.3, 10.0), "half_extent": (120.0, 120.5, 400.0), "max_vehicles": (1, 2, 16, 64),
           "supersample": (1, 2)}  # fmt: skip
-"""Sizes: what is let in of them stays small."""
+"""Sizes; accepted ones stay small."""
 WORDS = (
     "D-VAT",
     "as_published",
@@ -328,7 +328,7 @@ STRANGE: tuple[Any, ...] = (
 
 
 def wild_actions(kind: str, rows: int, turns: int) -> int:
-    """Any numbers as actions, half of them none: flagged, and flown as stop by a twin that is given stop instead."""
+    """Any numbers as actions, half of them invalid. These are flagged and fly like the stop of a twin world."""
     world, twin = (made(rows, kind, seed=8) for _ in range(2))
     rng, stop = np.random.default_rng(5), 0.0 if world.action.kind == "box" else 6
     for turn in range(turns):
@@ -364,7 +364,7 @@ def test_many_wild_actions_fly_as_stop(kind):
 @pytest.mark.parametrize("kind", ["plain", "velocity"])
 @pytest.mark.parametrize("strange", range(len(STRANGE)))
 def test_what_is_no_array_of_actions_is_refused(kind, strange):
-    """With nothing moved."""
+    """And nothing changes."""
     world = made(ROWS, kind)
     before = bits(world)
     with pytest.raises(MilkrunError):
@@ -376,7 +376,7 @@ def test_what_is_no_array_of_actions_is_refused(kind, strange):
 
 
 def pictures(cases: range) -> tuple[int, int]:
-    """One picture a case, of any boxes from any place in any light: whole, with depths that are numbers."""
+    """One picture a case, of any boxes from any place in any light: complete, with finite depths."""
 
     def number(rng: np.random.Generator) -> float:
         return FLOATS[rng.integers(len(FLOATS))] if rng.random() < 0.05 else rng.normal() * 10.0 ** rng.integers(-3, 3)
@@ -429,7 +429,7 @@ def test_many_strange_pictures_are_refused_or_made():
     ],
 )
 def test_numbers_that_no_picture_has_are_refused(given, sentence):
-    """A place beyond all maps; more flakes than there are pixels, which would be drawn one by one."""
+    """A place beyond all maps; more flakes than pixels, which would be drawn one by one."""
     with pytest.raises(BadInstance, match=sentence):
         render(
             **{"pos": (0, 0, 20), "yaw": 0, "pitch": 1, "roll": 0, "boxes": None, "ground": None, "size": 16} | given
@@ -440,7 +440,7 @@ def test_numbers_that_no_picture_has_are_refused(given, sentence):
 
 
 def interpreted(kind: str, cases: range) -> int:
-    """Rows that were let in, played by compiled kernels and by interpreted ones, which refuse a wrong access."""
+    """Accepted rows, played by compiled kernels and by interpreted ones, which raise on an access out of bounds."""
     world, checked = made(ROWS, kind), made(2, kind, debug=True)
     begun, played = moments(world), 0
 
@@ -450,7 +450,7 @@ def interpreted(kind: str, cases: range) -> int:
         arrays = copied(sound)
         for b in range(ROWS):
             spoil(rng, world, arrays, STATES if rng.random() < 0.7 else TOWN, b)
-        refused = let_in(world.load_state_dict, arrays, sound)
+        refused = restore_refused_rows(world.load_state_dict, arrays, sound)
         live = [b for b in range(ROWS) if b not in refused and not (world.terminated[b] or world.truncated[b])][:2]
         if len(live) < 2:
             return ROWS, len(refused)
@@ -473,7 +473,7 @@ def interpreted(kind: str, cases: range) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_mutants_are_the_same_when_interpreted(kind):
-    """Some of each kind of world: no access error, and every bit as compiled."""
+    """Some of each kind of world: no access error, and the same bits as compiled."""
     assert interpreted(kind, range(2)) >= 2
 
 

@@ -1,4 +1,4 @@
-"""Gymnasium's own judges: its checker, its SyncVectorEnv and AsyncVectorEnv, its vector wrappers."""
+"""Conformance with Gymnasium: its checker, SyncVectorEnv, AsyncVectorEnv and vector wrappers."""
 
 import os
 import subprocess
@@ -33,8 +33,8 @@ EVERY_LAYOUT = [(id, layout) for id in WORLDS for layout in layouts(milkrun.make
 MODES = ["NextStep", "SameStep", "Disabled"]
 CVRP = "milkrun/CVRP-v0"
 DEALT = {CVRP: {"num_loc": 5}, "milkrun/TruckDrone-v0": {"num_customers": 2, "num_route_nodes": 3, "episode_length": 8}}
-"""One agent and a team, for judges of how rows are dealt out, which is the same code for every world."""
-SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, **small.SMALL}  # options under which 300 random steps see several ends
+"""One agent and a team, for tests of vectorization, whose code is the same for every world."""
+SHORT = {"milkrun/SDWCVRP-v0": {"horizon": 2}, **small.SMALL}  # options for several ends in 300 random steps
 
 
 def assert_same(ours, theirs):
@@ -55,7 +55,7 @@ def assert_same(ours, theirs):
 
 
 def arrays_in(value):
-    """Every array in what a call returned, however deep."""
+    """Every array in the result of a call, at any depth."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)) or getattr(value, "dtype", np.dtype(float)).hasobject:
@@ -66,12 +66,12 @@ def arrays_in(value):
 
 
 def assert_same_infos(ours, theirs):
-    """The same rows say the same things; what a key says of other rows means nothing, nor does a key of no row."""
+    """The flagged rows of each key are equal; entries of other rows and keys without any row are ignored."""
     companions = {key: rows for key, rows in (*theirs.items(), *ours.items()) if key.startswith("_")}
-    nobody = np.zeros_like(next(iter(companions.values()), np.zeros(0, bool)))
+    no_rows = np.zeros_like(next(iter(companions.values()), np.zeros(0, bool)))
     for key in {k.removeprefix("_") for k in companions}:
-        rows = ours.get(f"_{key}", nobody)
-        assert rows.tolist() == theirs.get(f"_{key}", nobody).tolist(), key
+        rows = ours.get(f"_{key}", no_rows)
+        assert rows.tolist() == theirs.get(f"_{key}", no_rows).tolist(), key
         if not rows.any():
             continue
         if isinstance(theirs[key], dict):
@@ -82,7 +82,7 @@ def assert_same_infos(ours, theirs):
 
 
 def assert_same_step(ours, theirs, actions):
-    """Both play the actions; returns the rows that ended. Gymnasium's rewards are float64 of our float32."""
+    """Both play the actions; returns the rows that ended. Gymnasium's rewards are our float32 as float64."""
     obs, reward, terminated, truncated, infos = ours.step(actions)
     obs2, reward2, terminated2, truncated2, infos2 = theirs.step(actions)
     assert_same(obs, obs2)
@@ -104,14 +104,14 @@ def test_check_env(id, layout):
 @pytest.mark.conformance("gymnasium", "check_env of UAVVAT-v0", world="milkrun/Tracking-v0")
 @pytest.mark.parametrize("norm", [0, 1, None])
 def test_check_env_of_the_tracking_benchmark(norm):
-    """The original's id, whose states are normalised or bytes: nothing to say."""
+    """The checker also accepts the original's id, whose states are normalised or bytes."""
     section = {"size": 16, "ground_cell": 10.0, "max_sim_steps": 48, "max_vehicles": 4, "Norm_Type": norm}
     check_env(gymnasium.make("UAVVAT-v0", conf_path=section, disable_env_checker=True).unwrapped)
 
 
 @pytest.mark.filterwarnings("error")
 def test_check_env_where_an_id_has_two_worlds():
-    """Dial-a-ride by deadlines alone has fields and kernels of its own."""
+    """Dial-a-ride under the rule `deadlines` has other fields and kernels."""
     env = gymnasium.make("milkrun/DARP-v0", preset="published", disable_env_checker=True).unwrapped
     assert env.observation_space["nodes"].shape == (21, 14)
     check_env(env)
@@ -180,7 +180,7 @@ def wrapped_pair(wrapper, mode, id, **options):
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.conformance("gymnasium", "RecordEpisodeStatistics")
 def test_record_episode_statistics_equals_sync(mode, id):
-    """Returns and lengths as recorded from a SyncVectorEnv."""
+    """Returns and lengths equal those recorded from a SyncVectorEnv."""
     ours, sync, *_ = wrapped_pair(RecordEpisodeStatistics, mode, id)
     for t in range(60):
         actions = ours.unwrapped.world.sample_actions(2, t)
@@ -194,8 +194,8 @@ def test_record_episode_statistics_equals_sync(mode, id):
 @pytest.mark.parametrize("id", DEALT)
 @pytest.mark.parametrize("mode", ["NextStep", "Disabled"])
 def test_record_episode_statistics_equals_objective(mode, id):
-    """The recorder's sums are our objective and episode_steps. (Not in SAME_STEP, where it drops first rewards.) A team
-    is paid in double precision, of which 8 rewards below 20 lose at most 1e-5 as float32."""
+    """The recorder's sums are our objective and episode_steps. (Not in SAME_STEP, where it drops first rewards.) Team
+    rewards are float64; 8 rewards below 20 lose at most 1e-5 as float32."""
     env = RecordEpisodeStatistics(MilkrunVectorEnv(4, id, autoreset_mode=mode, **DEALT[id]))
     env.reset(seed=9)
     for t in range(60):
@@ -227,7 +227,7 @@ def test_normalize_observation(id):
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
 @pytest.mark.conformance("gymnasium", "DictInfoToList")
 def test_dict_info_to_list(mode, id):
-    """One dict a row, with just the keys of that row."""
+    """One dict a row, with exactly the keys of that row."""
     ours, sync, *_ = wrapped_pair(DictInfoToList, mode, id)
     seen = set()
     for t in range(40):
@@ -236,9 +236,9 @@ def test_dict_info_to_list(mode, id):
         for mine, other in zip(infos, infos2):
             assert_same(mine, other)
             seen |= mine.keys()
-    told = {"objective", "episode_steps"} if mode == "NextStep" else {"final_obs", "final_info"}
-    assert seen >= {"action_mask", "illegal"} | told
-    assert id != CVRP or seen == {"action_mask", "illegal"} | told
+    at_ends = {"objective", "episode_steps"} if mode == "NextStep" else {"final_obs", "final_info"}
+    assert seen >= {"action_mask", "illegal"} | at_ends
+    assert id != CVRP or seen == {"action_mask", "illegal"} | at_ends
 
 
 def test_gymnasium_finds_worlds_by_module_and_id():

@@ -1,4 +1,4 @@
-"""Insertion heuristics on 10,000 instances reach the means that Kool, van Hoof, Welling 2019 print (table 1)."""
+"""Insertion heuristics on 10,000 instances reach the means of Kool, van Hoof, Welling 2019 (table 1)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The k-opt world against the scalar model of tests/reference, which cuts and glues lists as the rules say.
+"""The k-opt world equals the scalar model of tests/reference, which cuts and joins lists by the rules.
 
-Tours, positions, masks and flags must be the same; costs and rewards agree to 1e-5 (the model measures whole tours, the
-world adds up changes).
+Tours, positions, masks and flags must be equal; costs and rewards agree to 1e-5 (the model measures whole tours, the
+world sums changes).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def compare(world, b, row):
 @pytest.mark.parametrize("reward_mode", ["best", "current"])
 @pytest.mark.parametrize(("moves", "mode"), [("2opt", "position"), ("2opt", "node"), ("3opt", "position")])
 def test_moves_equal_the_scalar_model(moves, mode, reward_mode, metric):
-    """Three starts of 840 turns each, a third of them wild, over ends by truncation; sizes differ."""
+    """Three starts of 840 turns each, a third of them with any action, across truncations; sizes differ."""
     illegal = 0
     for seed, init in enumerate(("random", "greedy", "identity")):
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""The multi-agent libraries' own judges: PettingZoo's checkers, RLlib's, TorchRL's, and on-policy's way of storing."""
+"""Conformance with multi-agent libraries: the checkers of PettingZoo, RLlib and TorchRL, and on-policy's buffer."""
 
 import random
 import warnings
@@ -33,9 +33,9 @@ DICTS = {
     "Agents have different observation space sizes",
     "Observations are different shapes",
 }
-"""What api_test says of every environment with masks or unlike agents whose name is not in its lists."""
+"""Warnings of api_test for every environment with masks or unequal agents, unless it knows the environment by name."""
 TOY = {"Observation is a single number", "Observation numpy array is all zeros."}
-"""The agents of the convoy see one number, which may be 0."""
+"""Warnings for the convoy, whose agents observe one number, which may be 0."""
 
 
 def made(id, options):
@@ -74,7 +74,7 @@ def test_parallel_seed(id, options):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.conformance("pettingzoo", "state_test")
 def test_state(id, options):
-    """state_test, in turn and at once, without a warning (but that a convoy may stand at 0)."""
+    """state_test, sequential and parallel, without a warning (except that a convoy may stand at 0)."""
     with warnings.catch_warnings():
         if id == "convoy":
             warnings.filterwarnings("ignore", "State numpy array is all zeros")
@@ -84,11 +84,11 @@ def test_state(id, options):
 @by_case
 @pytest.mark.conformance("pettingzoo", "api_test")
 def test_api_in_turn(id, options):
-    """api_test; it warns of what masks and unlike agents bring with them, and of nothing else."""
-    with warnings.catch_warnings(record=True) as said:
+    """api_test; its only warnings are those of masks and unequal agents."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         api_test(in_turn(id, options), num_cycles=100)
-    assert {str(w.message) for w in said} <= DICTS | (TOY if id == "convoy" else set())
+    assert {str(w.message) for w in caught} <= DICTS | (TOY if id == "convoy" else set())
 
 
 @by_case
@@ -101,7 +101,7 @@ def test_seed_in_turn(id, options):
 
 @by_case
 def test_two_environments_are_one(id, options):
-    """Whole episodes of two environments with one seed are equal in all they return; another seed differs."""
+    """Two environments with the same seed return equal episodes; another seed differs."""
     one, two, other = (made(id, options) for _ in range(3))
     (obs, infos), (obs2, infos2), (obs3, _) = one.reset(seed=11), two.reset(seed=11), other.reset(seed=12)
     assert any((obs[a]["observation"] != obs3[a]["observation"]).any() for a in obs)
@@ -125,7 +125,7 @@ def test_two_environments_are_one(id, options):
 @pytest.mark.filterwarnings("error", "ignore:PettingZoo in TorchRL is tested using version")
 @pytest.mark.conformance("torchrl", "check_marl_grouping")
 def test_groups_are_those_of_torchrl(id, options):
-    """TorchRL groups PettingZoo's names as the world does, and finds the grouping sound."""
+    """TorchRL groups PettingZoo's agent names as the world does, and its check of the grouping passes."""
     team = made(id, options)
     groups = team.world.groups
     check_marl_grouping(groups, team.possible_agents)
@@ -138,7 +138,7 @@ def test_groups_are_those_of_torchrl(id, options):
 @by_team
 @pytest.mark.conformance("ray", "check_multiagent_environments")
 def test_rllib(id, options):
-    """check_multiagent_environments, twenty times over since it samples without masks."""
+    """check_multiagent_environments, twenty times since it samples without masks."""
     config = {"world": id, **options} if id != "convoy" else {"world": Convoy(1, autoreset="disabled")}
     env = MilkrunMultiAgentEnv(config)
     for _ in range(20):
@@ -146,14 +146,15 @@ def test_rllib(id, options):
 
 
 @by_team
-def test_what_on_policy_stores_adds_up(id, options):
-    """Its insert: masks are 0 after an end, bad_masks 0 after a cut. Returns summed by them are the episodes' own."""
+def test_returns_stored_by_on_policy_are_those_of_the_episodes(id, options):
+    """Its insert: masks are 0 after an end, bad_masks 0 after a truncation. Returns summed by them equal the episodes'
+    returns."""
     if id == "convoy":
         vec = MAPPOVecEnv(Convoy(6, seed=2, autoreset="same_step"))
     else:
         vec = MAPPOVecEnv(id, 6, seed=2, max_steps=25, **options)
     vec.reset()
-    returns, finished, told = np.zeros((6, vec.n_agents)), [], []
+    returns, finished, reported = np.zeros((6, vec.n_agents)), [], []
     for t in range(200):
         _, _, rewards, dones, infos, available = vec.step(vec.world.sample_actions(5, t))
         assert available.any(-1).all()
@@ -164,15 +165,15 @@ def test_what_on_policy_stores_adds_up(id, options):
         assert (bad >= masks).all() and (bad[~vec.world.truncated] == 1).all() and (bad[vec.world.truncated] == 0).all()
         returns += rewards[:, :, 0]
         finished += returns[dones_env].tolist()
-        told += [[info["episode"]["r"] for info in infos[b]] for b in np.flatnonzero(dones_env)]
+        reported += [[info["episode"]["r"] for info in infos[b]] for b in np.flatnonzero(dones_env)]
         returns *= masks[:, :, 0]
     assert len(finished) >= 40
-    assert np.allclose(finished, told, rtol=1e-5, atol=1e-5)  # rewards are float32, the objective is not
+    assert np.allclose(finished, reported, rtol=1e-5, atol=1e-5)  # rewards are float32, the objective is not
 
 
 @by_team
 def test_no_global_randomness(id, options):
-    """A hundred steps and resets of all three bindings leave numpy's, torch's and Python's generators alone."""
+    """A hundred steps and resets of all three bindings leave the generators of numpy, torch and Python unchanged."""
     if id == "convoy":
         team, peer = made(id, options), MilkrunMultiAgentEnv({"world": Convoy(1, autoreset="disabled")})
         vec = MAPPOVecEnv(Convoy(4, autoreset="same_step"))

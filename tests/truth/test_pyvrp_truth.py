@@ -1,4 +1,4 @@
-"""PyVRP against published optima, published means and plain enumeration: it reaches all and beats none."""
+"""PyVRP reaches published optima, published means and enumerated optima, and is never better."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ CUSTOMERS = 5
 
 @pytest.mark.parametrize(("name", "optimum"), [("A-n32-k5", 784), ("P-n16-k8", 450), ("E-n13-k4", 247)])
 def test_published_optima(name, optimum):
-    """CVRPLIB: found within the iterations, to the last digit, with the file's own rounding."""
+    """CVRPLIB: found within the iterations, to the last digit, with the file's rounding."""
     instance = read(published_file(f"routing/cvrplib/{name}.vrp"))
     case = Case("CVRP", {key: np.asarray(value)[None] for key, value in instance.arrays().items()}, **instance.config)
     assert case.solve(pyvrp, iterations=2000)[1] == optimum
 
 
 def tiny(name, variant, count):
-    """Instances of 5 customers: plain, with mandatory ones that surely fit, or with trips bounded."""
+    """Instances of 5 customers: plain, with mandatory ones that always fit, or with limited trips."""
     made, rng = drawn(name, CUSTOMERS, count, seed=21), np.random.default_rng(9)
     made["must_go"] = np.zeros((count, CUSTOMERS), bool)
     if variant == "mandatory":
@@ -40,8 +40,8 @@ def tiny(name, variant, count):
 @pytest.mark.parametrize("variant", ["plain", "mandatory", "bounded"])
 @pytest.mark.parametrize("name", ["VRPP", "CVRPP", "WCVRP", "CWCVRP"])
 def test_it_equals_enumeration(name, variant, trips):
-    """6 instances each: every plan priced by the checker, the cheapest is PyVRP's. Length is cheap enough to matter
-    little, so that customers compete for the truck."""
+    """6 instances each: PyVRP finds the cheapest of all plans by the checker's cost. Length has a low weight, so that
+    customers compete for the truck."""
     weight = {"VRPP": 40.0, "CVRPP": 20.0}.get(name, 0.4)
     case = Case(name, tiny(name, variant, 6), trips=trips, length_weight=weight)
     plans = every_plan(CUSTOMERS, trips == "multi")
@@ -72,7 +72,7 @@ def test_x_n101_k25_within_half_a_percent():
 
 
 def test_ftv33_by_ortools():
-    """TSPLIB: 34 towns, one-way distances, optimum 1286."""
+    """TSPLIB: 34 cities, asymmetric distances, optimum 1286."""
     pytest.importorskip("ortools", reason="needs the extra 'solvers'")
     instance = read(published_file("routing/atsp/ftv33.atsp"))
     assert solve("TSP", instance, "ortools", iterations=3000).cost.tolist() == [1286.0]

@@ -1,7 +1,7 @@
-"""Milkrun's RL4CO environments against RL4CO 0.7's own: the same instances, the same actions, the same policies.
+"""Milkrun's RL4CO environments equal those of RL4CO 0.7 on the same instances, actions and policies.
 
-Keys must have the same bits up to the step that serves the last customer; from there a CVRP may differ, since ours ends
-on the return to the depot and theirs may end before it.
+Keys must have the same bits up to the step that serves the last customer. From there a CVRP may differ: ours ends on
+the return to the depot, theirs may end before it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ KEYS = {
 
 @pytest.fixture(autouse=True)
 def own_torch():
-    """RL4CO seeds torch's global state, and small policies are quickest on one thread: both stay in here."""
+    """Isolates torch's global seed, which RL4CO sets, and limits torch to one thread, the fastest for small
+    policies."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with torch.random.fork_rng(devices=[]):
@@ -57,19 +58,19 @@ def small_policy(name):
 
 
 def padded(ours, theirs):
-    """Both action sequences, the shorter one with the depot until they are of one length."""
+    """Both action sequences, the shorter one padded with the depot."""
     width = max(ours.shape[1], theirs.shape[1])
     return [torch.nn.functional.pad(a, (0, width - a.shape[1])) for a in (ours, theirs)]
 
 
 def layout_of(td):
-    """Shape and dtype of each key; the entries nested under a key are its own matter."""
+    """Shape and dtype of each key, without nested entries."""
     return {key: ("nested",) if key == "_w" else (tuple(value.shape), value.dtype) for key, value in td.items()}
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_layouts_differ_as_the_page_says(name):
-    """docs/use-it-with.md has a table of these, and no others: at the reset, after a step, and after the last."""
+def test_the_layouts_differ_as_documented(name):
+    """docs/use-it-with.md lists exactly these differences: at the reset, after a step, and after the last."""
     (ours, td), (theirs, other) = pair(name, 5, 3)
     mine, others = layout_of(td), layout_of(other)
     extra = {"_w"} if name == "tsp" else {"_w", "reward"}
@@ -96,7 +97,7 @@ def test_the_layouts_differ_as_the_page_says(name):
 
 
 def test_a_cvrp_of_two_trips_ends_a_step_later():
-    """Trips 1 and 2: theirs is done with customer 2, ours on the return to the depot; one trip ends both there."""
+    """Trips 1 and 2: theirs is done at customer 2, ours on the return to the depot. With one trip both end there."""
     for shares, expected in (([0.6, 0.6], (True, False)), ([0.4, 0.4], (False, False))):
         data = TensorDict(
             {
@@ -164,7 +165,7 @@ def test_attention_model_decides_the_same(name, decode):
 
 @pytest.mark.parametrize("name", OURS)
 def test_best_of_augmented_starts_is_the_same(name):
-    """POMO's evaluation, eight mirrored copies with every start of each, picks the same tours."""
+    """POMO's evaluation, eight symmetric copies with every start of each, picks the same tours."""
     (ours, td), (theirs, other) = pair(name, 10, 8)
     policy, augment = small_policy(name), StateAugmentation(num_augment=8, augment_fn="dihedral8")
     with torch.inference_mode():
@@ -177,7 +178,7 @@ def test_best_of_augmented_starts_is_the_same(name):
 @pytest.mark.parametrize("decode", ["sampling", "beam_search"])
 @pytest.mark.parametrize("name", OURS)
 def test_other_decoders_give_valid_tours(name, decode):
-    """Sampled and searched solutions of our own instances pass the checker; evaluated, they are worth the same."""
+    """Sampled and searched solutions of our instances pass the checker; their evaluation gives the same reward."""
     env = OURS[name](generator_params={"num_loc": 20}, seed=4)
     policy, data = small_policy(name), env.generator([32])
     more = {"beam_width": 4} if decode == "beam_search" else {}
@@ -215,5 +216,5 @@ def test_an_epoch_of_reinforce_runs(name, baseline, tmp_path, monkeypatch):
     trainer.fit(model)
     assert trainer.global_step == 4
     assert any(not torch.equal(p, q) for p, q in zip(policy.parameters(), before, strict=True))
-    told = {key: float(value) for key, value in trainer.callback_metrics.items()}
-    assert -20 < told["val/reward"] < -2 and abs(told["train/loss"]) < 1e4
+    metrics = {key: float(value) for key, value in trainer.callback_metrics.items()}
+    assert -20 < metrics["val/reward"] < -2 and abs(metrics["train/loss"]) < 1e4

@@ -1,8 +1,8 @@
-"""All masked action sequences of small worlds, enumerated by the worlds themselves.
+"""All masked action sequences of small worlds, enumerated by the worlds.
 
-The best of them must be the optimum found by `solvers.exact`, and together they must be just those canonical sequences
-that the checker calls valid: the mask lets nothing wrong through and shuts nothing right out. Canonical: no empty
-trips, and the depot once at the end (the checker does not mind either, the world has one way to say a thing).
+Their best return must be the optimum of `solvers.exact`. The sequences must be exactly the canonical ones that the
+checker accepts: the mask neither allows an invalid sequence nor forbids a valid one. Canonical sequences have no empty
+trips and the depot once at the end; the checker also accepts other forms.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ pytestmark = pytest.mark.truth
 
 
 def enumerate_all(world_id, instance, **options):
-    """Every allowed action of every row is followed. Returns, of each complete sequence, its instance, actions, return.
+    """Follows every allowed action of every row. Returns the instance, actions and return of each complete sequence.
 
-    Breadth first: the rows of one depth stand in one world, which is branched into the world of the next depth. All
-    share the instances.
+    Breadth first: one world holds the rows of one depth and is branched into the world of the next depth. All share the
+    instances.
     """
     world = milkrun.make(world_id, num_envs=len(next(iter(instance.values()))), autoreset="disabled", **options)
     world.reset(instance=instance)
@@ -60,7 +60,8 @@ def sequences_of(owner, actions):
 
 
 def closed_matrix(rng, count, nodes):
-    """Asymmetric, with the triangle inequality: as a detour never shortens a trip, the mask may demand the way home."""
+    """Asymmetric, with the triangle inequality: a detour never shortens a trip, so the mask may reserve the way
+    home."""
     d = rng.random((count, nodes, nodes)) * (1 - np.eye(nodes))
     for k in range(nodes):
         d = np.minimum(d, d[:, :, k, None] + d[:, None, k, :])
@@ -68,7 +69,7 @@ def closed_matrix(rng, count, nodes):
 
 
 def places(rng, count, nodes, metric):
-    """The instance fields that say how far it is, and the distances as the exact solvers want them."""
+    """The instance fields of the distances, and the distance matrices for the exact solvers."""
     if metric == "matrix":
         d = closed_matrix(rng, count, nodes)
         return {"dist": d}, d.astype(float)
@@ -98,7 +99,7 @@ def plans_of(n, width):
 
 @pytest.mark.parametrize(("start", "count"), [("depot", 6), ("free", 24)])
 def test_tsp_rectangle_by_hand(start, count):
-    """3! orders from the depot, 4! with a free start; the border of the rectangle is 14."""
+    """3! orders from the depot, 4! with a free start; the perimeter of the rectangle is 14."""
     _, tours, returns = enumerate_all("milkrun/TSP-v0", {"locs": RECTANGLE}, num_loc=4, start=start)
     assert (len(tours), returns.max()) == (count, -14)
 
@@ -147,7 +148,7 @@ def cvrp_instances(rng, count, customers, metric, limited, fewest=1):
 
 
 def is_valid(instance, owner, plans):
-    """What the checker says of each plan (`check` would also write a sentence on each that is not)."""
+    """Whether the checker accepts each plan (`check` would also format a reason for each invalid one)."""
     return np.isfinite(CVRP.get_costs({**instance, "instance_row": owner}, plans, on_violation="inf")[0])
 
 
@@ -206,7 +207,7 @@ def test_cvrp_all_sequences(count, fewest, most, metric, limited):
 
 
 def test_cvrp_sequences_among_all_words():
-    """With up to 3 customers all 4^6 words over the nodes are tried, not only those that look like plans."""
+    """All 4^6 words over the nodes of up to 3 customers are tried, not only words in the form of a plan."""
     count = 40
     instance, _ = cvrp_instances(np.random.default_rng(3), count, 3, "euclid", limited=True)
     owner, plans, _ = enumerate_all("milkrun/CVRP-v0", instance, num_loc=3)
@@ -220,5 +221,5 @@ def test_cvrp_sequences_among_all_words():
 
 def is_canonical(word):
     """The depot neither first nor twice in a row, and last; what follows is padding."""
-    said = "".join(map(str, word)).rstrip("0") + "0"
-    return len(said) <= len(word) and not said.startswith("0") and "00" not in said
+    written = "".join(map(str, word)).rstrip("0") + "0"
+    return len(written) <= len(word) and not written.startswith("0") and "00" not in written

@@ -1,4 +1,5 @@
-"""Published solutions of TSPLIB and CVRPLIB replay to their published value, to the last digit: world and checker."""
+"""Published solutions of TSPLIB and CVRPLIB replay to their published value, to the last digit, in world and
+checker."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ ROUNDED = {
     "X-n1001-k43": 72355,
 }
 LARGER = {"tsp225": 3916}
-"""In a folder that MILKRUN_DATA names."""
+"""In the folder given by MILKRUN_DATA."""
 VRPB = {"X-n536-50-k49": 54534, "X-n561-66-k28": 34343}
 
 
@@ -80,7 +81,7 @@ def with_fields(instance, **fields):
 
 
 def play(world, plans):
-    """Plays each plan in the row of its own; what was paid."""
+    """Plays each plan in its own row; returns the costs."""
     paid = np.zeros(len(plans))
     for turn in range(max(map(len, plans))):
         live = np.array([row for row, plan in enumerate(plans) if turn < len(plan)])
@@ -93,7 +94,7 @@ def play(world, plans):
 
 @pytest.mark.parametrize(("name", "optimum"), (TSPLIB | LARGER).items())
 def test_tsplib_tour_replays(name, optimum):
-    """In a free world from where the file begins, by the checker, and in a world that starts at node 0."""
+    """In a world with a free start from the file's first node, in the checker, and in a world that starts at node 0."""
     instance, tour = tsplib(name)
     assert replay(instance, [tour]) == (optimum, True, None)
     start = tour.index(0)
@@ -103,7 +104,7 @@ def test_tsplib_tour_replays(name, optimum):
 
 @pytest.mark.parametrize("name", TSPLIB)
 def test_a_tour_without_its_last_stop_is_refused(name):
-    """By world and checker alike, and so is one that stops somewhere twice."""
+    """World and checker refuse it, and also a tour that visits a node twice."""
     instance, tour = tsplib(name)
     assert replay(instance, [tour[:-1]]) == (np.inf, False, f"node {tour[-1]} is never visited")
     cost, valid, reason = replay(instance, [(*tour[:-1], tour[0])])
@@ -112,7 +113,7 @@ def test_a_tour_without_its_last_stop_is_refused(name):
 
 @pytest.mark.parametrize(("name", "optimum"), ROUNDED.items())
 def test_cvrplib_routes_replay(name, optimum):
-    """With one unit less room than the fullest truck needs they do not."""
+    """With a capacity one unit below the largest load they do not."""
     instance, solution = cvrplib(name)
     assert replay(instance, solution) == (optimum, True, None)
     assert solution.cost == optimum
@@ -124,7 +125,7 @@ def test_cvrplib_routes_replay(name, optimum):
 
 
 def test_all_cvrplib_files_in_one_padded_batch():
-    """20 files of 16 to 1001 nodes side by side, each row its own size."""
+    """20 files of 16 to 1001 nodes in one batch, each row of its own size."""
     names = [name for name in ROUNDED if name != "E-n13-k4"]
     instances, solutions = zip(*map(cvrplib, names), strict=True)
     plans = [[j for route in solution.routes for j in (*route, 0)] for solution in solutions]
@@ -151,7 +152,8 @@ def test_cmt6_replays_unrounded_within_its_trip_limit():
 
 
 def test_the_cost_of_a_solver_is_the_published_one():
-    """Of CMT6 too, which has 500 of service: the length of the routes, and the best known within the iterations."""
+    """Also of CMT6, which has 500 of service: the length of the routes, and the best known value within the
+    iterations."""
     instance, _ = cvrplib("CMT6")
     found = solve("CVRP", instance, "pyvrp", iterations=300)
     assert found.cost[0] == instance.published(-found.cost[0])
@@ -163,7 +165,8 @@ def test_the_cost_of_a_solver_is_the_published_one():
 
 @pytest.mark.parametrize(("name", "optimum"), VRPB.items())
 def test_vrpb_files_are_read(name, optimum):
-    """Lengths of the routes sum to the published value, linehaul comes first; that no world plays them is said."""
+    """The route lengths sum to the published value, linehaul comes first; a replay is refused, as no world plays
+    VRPB."""
     instance, solution = cvrplib(name, "vrpb")
     d = distance_matrix(instance.locs, "round")
     assert sum(d[i, j] for route in solution.routes for i, j in pairwise([0, *route, 0])) == optimum == instance.best

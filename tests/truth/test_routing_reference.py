@@ -1,8 +1,8 @@
-"""The compiled worlds against two second opinions: the scalar models of tests/reference and the checkers of tasks.
+"""The compiled worlds agree with the scalar models of tests/reference and with the checkers of tasks.
 
 The models were written from the rules alone. Every field of every row is compared after every step, on masked and on
-wild actions, and must have the same bits. Only the one payment of reward="terminal" may differ, by 1e-5 of its size:
-the world adds up what it paid, the model reads the length driven, each rounded in its own order.
+wild actions, and must have the same bits. Only the reward under reward="terminal" may differ, by 1e-5 of its size: the
+world sums its rewards, the model reads the driven length, each rounded in its own order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def places(metric, rng, count):
 
 
 def matrices(rng, count):
-    """Asymmetric, zero diagonal, no triangle inequality."""
+    """Asymmetric, zero diagonal, without triangle inequality."""
     return (rng.random((count, NODES, NODES)) * (1 - np.eye(NODES))).astype(np.float32)
 
 
@@ -50,13 +50,13 @@ def instances(metric, rng, *, padded, loads=False, limited=False):
 
 
 def trip_limit(metric, one, q, slack):
-    """Every customer can be served alone, with some slack for more."""
+    """Every customer fits a trip of its own, with some slack."""
     d = np.array(distance_table(metric, *((one[k][q] if k in one else None) for k in ("locs", "dist"))))
     return slack * (d[0] + d[:, 0])[: one["n_nodes"][q]].max()
 
 
 def models(make_model, one, **options):
-    """One scalar model a row, each on the instance its row plays."""
+    """One scalar model a row, each on the instance of its row."""
     return [
         make_model(**{k: v[q] for k, v in {"locs": [None] * ROWS, **one}.items() if k != "instance_row"}, **options)
         for q in one["instance_row"]
@@ -71,7 +71,7 @@ def choose(model, rng, wild):
 
 
 def compare(world, rows, close):
-    """All fields of all rows, bit for bit, but those named in `close`."""
+    """All fields of all rows are equal to the bit, except those in `close`."""
     kind = type(world).__name__
     for name in FIELDS[kind]:
         ours = getattr(world, name)
@@ -86,12 +86,12 @@ def compare(world, rows, close):
 
 
 def walk_along(world_id, make_model, one, seed, *, wild, reward, max_steps, metric, **options):
-    """Plays the same actions in both; a row that has ended begins anew on the next turn. Counts flags raised."""
+    """Plays the same actions in both; an ended row restarts on the next turn. Counts the raised flags."""
     num_loc = NODES - (world_id == "milkrun/CVRP-v0")
-    told = {"reward": reward, "metric": metric, **options}
-    world = milkrun.make(world_id, num_envs=ROWS, num_loc=num_loc, max_steps=max_steps, **told)
+    settings = {"reward": reward, "metric": metric, **options}
+    world = milkrun.make(world_id, num_envs=ROWS, num_loc=num_loc, max_steps=max_steps, **settings)
     world.reset(instance=one)
-    rows = models(make_model, one, max_steps=4 * (num_loc + 1) if max_steps == "auto" else max_steps, **told)
+    rows = models(make_model, one, max_steps=4 * (num_loc + 1) if max_steps == "auto" else max_steps, **settings)
     close = ("reward",) if reward == "terminal" else ()
     compare(world, rows, close)
     rng = np.random.default_rng(seed)
@@ -148,7 +148,7 @@ def test_tsp_world_equals_the_scalar_model(start, metric):
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("limited", [False, True])
 def test_cvrp_world_equals_the_scalar_model(limited, metric):
-    """As above, without and with a limit of the trips that shuts customers before the truck is full."""
+    """As above, with and without a trip limit that forbids customers before the truck is full."""
     total = {"illegal": 0, "terminated": 0, "truncated": 0}
     for seed, (wild, reward, max_steps, padded) in enumerate(RUNS):
         rng = np.random.default_rng([seed, METRICS.index(metric), 1])
@@ -162,7 +162,7 @@ def test_cvrp_world_equals_the_scalar_model(limited, metric):
 
 
 def play_pair(world_id, rows, seed, **options):
-    """A random masked episode a row, the same actions under both payments: the dense world, both sums of rewards."""
+    """A random masked episode a row, the same actions under both rewards: the dense world and both sums of rewards."""
     dense, terminal = (
         milkrun.make(world_id, num_envs=rows, seed=seed, reward=reward, autoreset="disabled", **options)
         for reward in ("dense", "terminal")
@@ -181,8 +181,8 @@ def play_pair(world_id, rows, seed, **options):
     return dense, *earned
 
 
-def judge(world, paid, paid_at_end, checker, dataset):
-    """Valid by the checker, and both payments are its cost."""
+def compare_with_checker(world, paid, paid_at_end, checker, dataset):
+    """The checker accepts the episodes, and both returns are its cost."""
     cost, _, _ = checker.get_costs(dataset, world.solution())
     assert world.terminated.all() and not world.illegal.any()
     assert (abs(paid + cost) <= 1e-4 * np.maximum(1, cost)).all()
@@ -198,7 +198,7 @@ def judge(world, paid, paid_at_end, checker, dataset):
 def test_tsp_return_is_the_checkers_cost(start, n):
     """100,000 random masked episodes in all, 12,500 of each start and size."""
     world, *paid = play_pair("milkrun/TSP-v0", 12_500, seed=n, num_loc=n, start=start)
-    judge(world, *paid, TSP, {"locs": world.locs})
+    compare_with_checker(world, *paid, TSP, {"locs": world.locs})
 
 
 @pytest.mark.slow
@@ -209,4 +209,4 @@ def test_cvrp_return_is_the_checkers_cost(max_length, n):
     """100,000 in all; 3.0 is little more than the longest way there and back in the unit square, 2 sqrt 2."""
     world, *paid = play_pair("milkrun/CVRP-v0", 10_000, seed=n, num_loc=n, max_length=max_length)
     dataset = {name: getattr(world, name) for name in ("locs", "demand_units", "capacity")}
-    judge(world, *paid, CVRP, dataset | ({} if max_length is None else {"max_length": world.max_length}))
+    compare_with_checker(world, *paid, CVRP, dataset | ({} if max_length is None else {"max_length": world.max_length}))

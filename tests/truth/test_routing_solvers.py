@@ -1,6 +1,7 @@
-"""Solutions of PyVRP and OR-Tools replay in the worlds: legal at every step, at the solver's own cost, none too good.
+"""Solutions of PyVRP and OR-Tools replay in the worlds: legal at every step, at the solver's cost, never below the
+optimum.
 
-Instances are integer distance matrices, so nothing is rounded on either side and costs must be equal, not close.
+Instances are integer distance matrices, so nothing is rounded and costs must be equal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def whole_distances(locs):
 
 
 def cvrp_instance(n, index, slack=None):
-    """Of our generator, in whole ten-thousandths; trips are bounded by `slack` times the longest way there and back."""
+    """An instance of our generator, in whole ten-thousandths; trips are limited to `slack` times the longest way there
+    and back."""
     made = get_generator("cvrp", num_loc=n).generate(1, seed=11, first=index)
     locs = np.concatenate([made["depot"][:, None], made["locs"]], axis=1)
     demand = np.pad(made["demand_units"], ((0, 0), (1, 0)))
@@ -34,7 +36,7 @@ def cvrp_instance(n, index, slack=None):
 
 
 def tsp_instance(n, index, symmetric=True):
-    """As above; or whole numbers drawn one by one, which no two directions share."""
+    """As above; or independent random integers, asymmetric."""
     if symmetric:
         return {"dist": whole_distances(get_generator("tsp", num_loc=n).generate(1, seed=12, first=index)["locs"])}
     d = np.random.default_rng([n, index]).integers(1, SCALE, (1, n, n))
@@ -42,10 +44,10 @@ def tsp_instance(n, index, symmetric=True):
 
 
 def replay(world_id, instance, actions, **options):
-    """The cost of these actions; an illegal one raises, and only the last ends the row."""
+    """The cost of these actions; an illegal one raises, and only the last one ends the episode."""
     n = instance["dist"].shape[1] - (world_id == "milkrun/CVRP-v0")
-    told = {"metric": "matrix", "illegal": "raise", "autoreset": "disabled", **options}
-    world = milkrun.make(world_id, num_envs=1, num_loc=n, **told)
+    settings = {"metric": "matrix", "illegal": "raise", "autoreset": "disabled", **options}
+    world = milkrun.make(world_id, num_envs=1, num_loc=n, **settings)
     world.reset(instance=instance)
     paid = 0.0
     for action in actions:
@@ -111,7 +113,7 @@ def test_pyvrp_plan_replays_to_its_cost(slack):
 @pytest.mark.parametrize("slack", [None, 1.1])
 @pytest.mark.parametrize("n", [6, 9, 12])
 def test_pyvrp_is_never_better_than_the_optimum(n, slack):
-    """And reaches it on such small instances; the exact plan replays to it too."""
+    """PyVRP reaches the optimum on such small instances; the exact plan also replays to it."""
     for index in range(2):
         instance = cvrp_instance(n, index, slack)
         limits = instance["capacity"][0], instance.get("max_length", [np.inf])[0]
@@ -124,7 +126,7 @@ def test_pyvrp_is_never_better_than_the_optimum(n, slack):
 @pytest.mark.parametrize("symmetric", [True, False])
 @pytest.mark.parametrize("n", [5, 12, 20, 50])
 def test_ortools_tour_replays_to_its_cost(n, symmetric):
-    """From the depot, and in free worlds from any node; up to 12 nodes never better than the optimum."""
+    """From the depot, and with a free start from any node; up to 12 nodes never better than the optimum."""
     for index in range(3):
         instance = tsp_instance(n, index, symmetric)
         cost, tour = solve_with_ortools(instance["dist"][0])

@@ -1,8 +1,8 @@
-"""What simple policies cost on 10,000 instances of our generators, against published and known values.
+"""Mean costs of simple policies on 10,000 instances of our generators match published and known values.
 
-A wrong instance law, mask, reward or policy shows here as a wrong mean. Values: nearest neighbour and random of
-published tables (Kool, van Hoof, Welling 2019 print 4.50, 7.00, 9.68 for the TSP on their 10,000 instances); the mean
-distance of two uniform points in the unit square is (2 + sqrt 2 + 5 asinh 1) / 15 = 0.521405.
+A wrong instance law, mask, reward or policy leads to a wrong mean. Values: nearest neighbour and random from published
+tables (Kool, van Hoof, Welling 2019: 4.50, 7.00, 9.68 for the TSP on their 10,000 instances); the mean distance of two
+uniform points in the unit square is (2 + sqrt 2 + 5 asinh 1) / 15 = 0.521405.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.truth, pytest.mark.slow]
 
 
 def mean_cost(world_id, policy, **options):
-    """Of one episode on each of 10,000 instances, all of them complete."""
+    """The mean over one complete episode on each of 10,000 instances."""
     result = evaluate(milkrun.make(world_id, num_envs=INSTANCES, **options), policy, INSTANCES, seed=1234)
     assert not result.truncated.any()
     return -result.mean
@@ -46,7 +46,7 @@ def test_tsp_random_tour(n):
 
 @pytest.mark.parametrize(("n", "cost"), [(20, 7.97), (50, 14.01), (100, 20.89)])
 def test_cvrp_nearest_neighbour(n, cost):
-    """The nearest customer that fits, home when none does; within 1 %."""
+    """The nearest customer that fits, home if none does; within 1 %."""
     assert mean_cost("milkrun/CVRP-v0", nearest, num_loc=n) == pytest.approx(cost, rel=0.01)
 
 
@@ -58,7 +58,7 @@ def test_cvrp_random_allowed(n, cost):
 
 @pytest.mark.parametrize(("n", "capacity"), [(20, 30), (50, 40), (100, 50)])
 def test_cvrp_instances_follow_the_published_law(n, capacity):
-    """Demands U{1..9}, places uniform in the unit square, none related to another; Kool's capacities."""
+    """Demands U{1..9}, places uniform in the unit square, all independent; Kool's capacities."""
     made = get_generator("cvrp", num_loc=n).generate(INSTANCES, seed=99)
     demand = made["demand_units"]
     assert demand.shape == (INSTANCES, n)

@@ -1,4 +1,4 @@
-"""Stable-Baselines3's own judges: its checker on one row of every world, its mask finders on batches."""
+"""Conformance with Stable-Baselines3: its checker on one row of every world, its mask functions on batches."""
 
 import warnings
 
@@ -20,7 +20,7 @@ DISCRETE = [id for id in WORLDS if milkrun.world_spec(id).action != "box"]
 @pytest.mark.parametrize("id", DISCRETE)
 @pytest.mark.conformance("stable-baselines3", "check_env")
 def test_check_env_flat(id):
-    """The checker has nothing to say of the flat layout."""
+    """The checker accepts the flat layout without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(MilkrunEnv(id, layout="flat"))
@@ -29,22 +29,22 @@ def test_check_env_flat(id):
 @pytest.mark.parametrize("id", DISCRETE)
 @pytest.mark.conformance("stable-baselines3", "check_env")
 def test_check_env_dict(id):
-    """Of the dict layout it says one thing: that matrices are unusual, for each that is one and no image."""
+    """Its only warning on the dict layout is for each matrix that is no image."""
     env = MilkrunEnv(id, layout="dict")
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         check_env(env)
     matrices = [key for key, space in env.observation_space.items() if len(space.shape) > 1 and space.dtype != np.uint8]
-    told = [str(w.message) for w in said]
-    assert len(told) == len(matrices)
-    for key, text in zip(matrices, told):
+    warned = [str(w.message) for w in caught]
+    assert len(warned) == len(matrices)
+    for key, text in zip(matrices, warned):
         assert text.startswith(f"Your observation {key} has an unconventional shape")
 
 
 @pytest.mark.parametrize("id", DISCRETE)
 @pytest.mark.conformance("sb3-contrib", "get_action_masks")
 def test_masks_are_found(id):
-    """sb3-contrib sees that there are masks, and gets those of this moment, none empty, across ends."""
+    """sb3-contrib detects the masks and gets the current ones, none of them empty, across ends."""
     env = SB3VecEnv(id, 4, seed=1, max_steps=6)
     assert is_masking_supported(env)
     env.reset()
@@ -61,7 +61,7 @@ def test_masks_are_found(id):
 @pytest.mark.parametrize("id", DISCRETE)
 @pytest.mark.conformance("stable-baselines3", "VecCheckNan")
 def test_observations_lie_in_their_spaces(id):
-    """What SB3's VecCheckNan and the space itself ask of every row, terminal observations included."""
+    """SB3's VecCheckNan and the space itself accept every row, terminal observations included."""
     env = SB3VecEnv(id, 3, seed=2, max_steps=5)
     checked = VecCheckNan(env, raise_exception=True)
     obs = checked.reset()

@@ -1,7 +1,7 @@
-"""What Stable-Baselines3 learns through both vector environments: values that only right ends give, and shorter routes.
+"""Stable-Baselines3 learns correct values and shorter routes through both vector environments.
 
-Drip pays 1 a step for ever and is cut off every five steps. With a discount of 0.9 its value V is that of
-V = 1 + 0.9 V, which is 10. A learner that takes each fifth step for an end solves V = 1 + 0.8 * 0.9 V: 3.57.
+Drip pays 1 a step and is truncated every five steps. With a discount of 0.9 its value is the solution of V = 1 + 0.9 V,
+which is 10. A learner that takes each fifth step for a termination solves V = 1 + 0.8 * 0.9 V: 3.57.
 """
 
 import math
@@ -48,7 +48,7 @@ def drip_step(w, b, action):
 
 
 class Drip(World):
-    """One state, 1 a step, whatever is done."""
+    """One state, reward 1 for every action."""
 
     action = discrete(2)
 
@@ -60,7 +60,7 @@ Drip.bind(generate=drip_generate, reset=drip_reset, step=drip_step)
 
 
 class DripEnv(gymnasium.Env):
-    """The same for other processes; `end` says what happens after five steps."""
+    """The same for other processes; `end` is the kind of end after five steps."""
 
     observation_space = spaces.Box(0, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -79,7 +79,7 @@ class DripEnv(gymnasium.Env):
 
 
 def learned_value(env, n_steps=LIMIT):
-    """What PPO's critic, a line fitted to one-step targets, says of the only state after 60 rollouts of two rows."""
+    """The value of the only state by PPO's linear critic after 60 rollouts of two rows."""
     line = {"net_arch": {"pi": [], "vf": []}}
     model = PPO(
         "MlpPolicy",
@@ -106,7 +106,7 @@ def drips(end, mode):
 
 
 def test_the_value_beyond_a_time_limit_is_learned():
-    """SB3VecEnv: 10, which takes `terminal_observation` and `TimeLimit.truncated` on the step that was cut off."""
+    """SB3VecEnv: 10, which requires `terminal_observation` and `TimeLimit.truncated` on the truncated step."""
     world = Drip(2, Drip.Config(max_steps=LIMIT), seed=1, autoreset="same_step")
     assert learned_value(SB3VecEnv(world, layout="flat")) == pytest.approx(10, abs=0.2)
 
@@ -116,19 +116,19 @@ def test_the_same_in_other_processes():
     assert learned_value(drips("truncated", "same_step")) == pytest.approx(10, abs=0.2)
 
 
-def test_an_end_is_no_time_limit():
-    """The same steps with a true end each fifth: 3.57, so the 10 above are not for free."""
+def test_a_termination_has_no_value_beyond():
+    """The same steps with a termination each fifth: 3.57, so the 10 above depends on the truncation."""
     assert learned_value(drips("terminated", "same_step")) == pytest.approx(1 / (1 - 0.8 * GAMMA), abs=0.1)
 
 
 def test_what_a_reset_turn_costs():
-    """In aligned turns SB3 stores one transition in six that paid nothing: V = 5/6 + 0.9 V, which is 8.33. Still beyond
-    what any learner without the time limit could say, and the reason to drop `reset_turn` rows."""
+    """In aligned turns SB3 stores one transition in six without reward: V = 5/6 + 0.9 V, which is 8.33. This is the
+    reason to drop `reset_turn` rows."""
     assert learned_value(drips("truncated", "next_step"), LIMIT + 1) == pytest.approx(5 / 6 / (1 - GAMMA), abs=0.2)
 
 
 class Distances(BaseFeaturesExtractor):
-    """How far every node is from the vehicle, how much is done, how full it is: all that going to the nearest needs."""
+    """Distance of every node from the vehicle, progress and load: sufficient for the policy nearest first."""
 
     def __init__(self, observation_space):
         super().__init__(observation_space, len(observation_space["locs"].low) + 2)
@@ -142,8 +142,8 @@ class Distances(BaseFeaturesExtractor):
 
 @pytest.mark.slow
 def test_maskable_ppo_shortens_routes():
-    """CVRP of 20 customers, 32,768 steps in 64 rows: routes of other instances come down from 13.2, what allowed
-    actions at random need, by more than 2.5; the standard error of the means is 0.1."""
+    """CVRP of 20 customers, 32,768 steps in 64 rows. Routes of other instances are more than 2.5 shorter than the 13.2
+    of random play; the standard error of the means is 0.1."""
     net = {"features_extractor_class": Distances, "net_arch": {"pi": [], "vf": [32]}}
     rows = SB3VecEnv(CVRP, 64, num_loc=20, seed_rule="row")
     model = MaskablePPO(
@@ -175,7 +175,7 @@ def test_maskable_ppo_shortens_routes():
 
 
 def test_maskable_ppo_trains_a_team():
-    """TruckDrone's joint view, 2,048 steps in 16 rows: losses are finite and no action was illegal."""
+    """TruckDrone's joint view, 2,048 steps in 16 rows: losses are finite and no action is illegal."""
 
     class Watched(SB3VecEnv):
         def step_wait(self):
@@ -200,8 +200,7 @@ def test_maskable_ppo_trains_a_team():
     ids=["CartPole", "CVRP", "CVRP masked", "TruckDrone masked"],
 )
 def test_ppo_trains_over_processes(algorithm, maker):
-    """256 steps of two environments in aligned turns: losses are finite; by the masks nothing illegal is done, which
-    would have raised."""
+    """256 steps of two environments in aligned turns: losses are finite, and no masked action raises as illegal."""
     env = Async_SubprocVecEnv([maker] * 2, "fork")
     model = algorithm("MlpPolicy", env, n_steps=64, batch_size=64, n_epochs=2, seed=0, device="cpu").learn(256)
     env.close()
@@ -209,5 +208,5 @@ def test_ppo_trains_over_processes(algorithm, maker):
 
 
 def assert_finite(model):
-    told = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
-    assert "train/loss" in told and all(math.isfinite(value) for value in told.values())
+    losses = {key: value for key, value in model.logger.name_to_value.items() if key.startswith("train/")}
+    assert "train/loss" in losses and all(math.isfinite(value) for value in losses.values())

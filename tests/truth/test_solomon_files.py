@@ -1,6 +1,6 @@
 """Published solutions with time windows replay to their published value, to the last digit, in world and checker.
 
-Solomon's files and two prize-collecting ones of Gehring and Homberger's size, both in the world of profits.
+Solomon's files and two prize-collecting ones of Gehring and Homberger's size, all in the profit world.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def starts(instance, route):
 
 @pytest.mark.parametrize(("name", "best"), SOLOMON.items())
 def test_solomon_routes_replay(name, best):
-    """And the solution without its last customer does not: all must be served."""
+    """The solution without its last customer is invalid: all must be served."""
     instance, solution = solomon(name)
     assert replay(instance, solution) == (best, True, None)
     assert instance.best == best
@@ -115,8 +115,8 @@ def test_prize_collecting_routes_replay(name, best):
 
 
 @pytest.mark.parametrize("name", PCVRPTW)
-def test_nobody_need_be_served_where_prizes_are_collected(name):
-    """The empty solution is valid and costs every prize; leaving out one customer saves its way and costs its prize."""
+def test_no_customer_is_mandatory_if_prizes_are_collected(name):
+    """The empty solution is valid and costs every prize; skipping one customer saves its detour and costs its prize."""
     instance, solution = pcvrptw(name)
     assert replay(instance, []) == (instance.fields["prize"].sum(), True, None)
     first, *others = solution.routes

@@ -1,4 +1,4 @@
-"""tianshou's own algorithms learn through both vector environments: DQN by the masks, PPO on tours."""
+"""tianshou's algorithms learn through both vector environments: DQN with masks, PPO on tours."""
 
 import math
 from functools import partial
@@ -25,7 +25,7 @@ CVRP, TSP = "milkrun/CVRP-v0", "milkrun/TSP-v0"
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Nets this small are slower on many."""
+    """Small nets are slower on many threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -33,7 +33,7 @@ def one_thread():
 
 
 class Nearest(nn.Module):
-    """A number for each node from where it lies as the vehicle sees it; nodes that are not allowed are out."""
+    """A score for each node from its position relative to the vehicle; forbidden nodes are masked."""
 
     def __init__(self):
         super().__init__()
@@ -49,7 +49,7 @@ class Nearest(nn.Module):
 
 
 class Worth(Nearest):
-    """What the rest of a tour is worth: a sum over the nodes that are left."""
+    """The value of the rest of a tour: a sum over the remaining nodes."""
 
     def forward(self, obs, state=None, info=None):
         return (self.numbers(obs) * torch.as_tensor(obs.mask)).sum(1, keepdim=True)
@@ -65,8 +65,8 @@ def venv_of(kind, count):
     ("kind", "collector_class"), [("one world", Collector), ("processes", Collector), ("processes", TS_Collector)]
 )
 def test_dqn_trains_by_the_masks(kind, collector_class):
-    """12 rounds of 32 transitions and an update: finite losses, every action allowed by the mask it was chosen under,
-    random ones included, and weights that have moved."""
+    """12 rounds of 32 transitions and an update: finite losses and changed weights. Every action, random ones included,
+    is allowed by its mask."""
     torch.manual_seed(1)
     np.random.seed(1)
     venv = venv_of(kind, 4)
@@ -92,7 +92,7 @@ def test_dqn_trains_by_the_masks(kind, collector_class):
 
 
 def tours(actor, count=256):
-    """Lengths of greedy tours, the first episodes of `count` rows of a seed; without an actor of random ones."""
+    """Lengths of greedy tours in the first episodes of `count` rows of a seed; of random tours without an actor."""
     venv = TianshouVectorEnv(TSP, count, num_loc=10, layout="dict", seed_rule="row", seed=77)
     obs, _ = venv.reset()
     for turn in range(10):
@@ -106,9 +106,9 @@ def tours(actor, count=256):
 
 
 def test_ppo_beats_random_on_tsp():
-    """8 updates on 640 transitions each: losses are finite, and on 256 instances that it never saw an actor whose
-    greedy tours of 10 nodes were longer than random ones (10 times 0.521, the mean distance of two points in the unit
-    square) finds ones that are shorter by three tenths."""
+    """8 updates on 640 transitions each, finite losses, 256 unseen instances of 10 nodes. Before training, greedy tours
+    are longer than random ones (10 times 0.521, the mean distance of two points in the unit square). After it they are
+    shorter by three tenths."""
     torch.manual_seed(2)
     venv = milkrun.make(TSP, 16, api="tianshou", num_loc=10, layout="dict")
     actor, critic = Nearest(), Worth()

@@ -1,4 +1,4 @@
-"""TorchRL's own checkers and tools on every world: specs, transforms, collectors, batched environments, a loss."""
+"""TorchRL's checkers and tools on every world: specs, transforms, collectors, batched environments, a loss."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tuple_of(key):
 @pytest.mark.parametrize("batch", [None, [5], [2, 3]])
 @pytest.mark.conformance("torchrl", "check_env_specs")
 def test_check_env_specs(id, stepping, batch):
-    """Specs and data agree, stopping at ends and not, seeded, and behind ActionMask; no warning is given."""
+    """Specs and data agree with and without a stop at ends, seeded, and behind ActionMask; no warning is issued."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         env = env_class(id)(batch_size=batch, stepping=stepping, seed=3, **small.options(id))
@@ -44,7 +44,7 @@ def test_check_env_specs(id, stepping, batch):
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_check_env_specs_over_ends(stepping):
-    """The same where rows end and begin again within the checked rollout, and are cut off by a step limit."""
+    """The same if rows end and restart within the checked rollout, and are truncated by a step limit."""
     for options in ({"num_loc": 2}, {"num_loc": 5, "max_steps": 2}, {"num_loc": 2, "reward": "terminal"}):
         check_env_specs(TSPEnv(batch_size=[4], stepping=stepping, seed=3, **options), break_when_any_done=False)
 
@@ -60,7 +60,7 @@ def test_check_env_specs_over_ends(stepping):
     ids=lambda given: "-".join(given) if isinstance(given, dict) else given,
 )
 def test_check_env_specs_of_options(id, options, stepping):
-    """Options that add fields or actions change the specs with the data."""
+    """Options that add fields or actions change specs and data alike."""
     env = env_class(id)(batch_size=[4], stepping=stepping, seed=3, **options)
     check_env_specs(env, break_when_any_done=False)
     check_env_specs(env, seed=1)
@@ -68,7 +68,7 @@ def test_check_env_specs_of_options(id, options, stepping):
 
 @pytest.mark.parametrize("stepping", ["functional", "inplace"])
 def test_masked_rollouts_obey_the_mask(stepping):
-    """Behind ActionMask TorchRL's random actions are allowed ones until a row ends: the mask is of the same moment."""
+    """Behind ActionMask TorchRL's random actions are allowed until a row ends: the mask is the current one."""
     env = TransformedEnv(CVRPEnv(batch_size=[8], num_loc=6, seed=3, stepping=stepping), ActionMask())
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -79,7 +79,7 @@ def test_masked_rollouts_obey_the_mask(stepping):
 
 
 def policy(width: int = 2) -> ProbabilisticActor:
-    """Scores nodes by their places alone and draws among the allowed ones."""
+    """Scores nodes by their coordinates alone and samples among the allowed ones."""
     scores = torch.nn.Sequential(torch.nn.Linear(width, 1), torch.nn.Flatten(-2))
     module = TensorDictModule(scores, in_keys=["locs"], out_keys=["logits"])
     return ProbabilisticActor(
@@ -112,8 +112,8 @@ def test_a_collector_trains_a_policy(stepping):
             assert torch.allclose(data["next", "episode_reward"][done], -lengths[done], rtol=1e-5)
             critic, target = loss.critic_network_params, loss.target_critic_network_params
             loss.value_estimator(data, params=critic, target_params=target)
-            told = loss(data.reshape(-1))
-            total = told["loss_objective"] + told["loss_critic"]
+            losses = loss(data.reshape(-1))
+            total = losses["loss_objective"] + losses["loss_critic"]
             assert torch.isfinite(total)
             optimiser.zero_grad()
             total.backward()
@@ -124,7 +124,7 @@ def test_a_collector_trains_a_policy(stepping):
 
 
 def test_parallel_environments_run_the_same_worlds():
-    """ParallelEnv(2, fn) in two processes gives the rows that the environments give alone under the same seeds."""
+    """ParallelEnv(2, fn) in two processes gives the same rows as the single environments with the same seeds."""
     make = functools.partial(CVRPEnv, batch_size=[3], num_loc=4)
     first, second = make(), make()
     with torch.random.fork_rng():

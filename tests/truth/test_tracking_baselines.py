@@ -1,4 +1,4 @@
-"""What the baselines of drone tracking reach, in every scene: bands within which the world's difficulty lies."""
+"""Results of the baselines of drone tracking lie within fixed bands in every scene."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from milkrun.tracking import Tracking, TrackingConfig, TrackingVelocity
 
 SCENES = ("citystreet", "downtown", "lake", "village", "desert", "farmland")
 LEAST = {"citystreet": 0.96, "downtown": 0.88}
-"""TSR that `servo` reaches where buildings stand; elsewhere 0.97, with CR 340."""
+"""TSR of `servo` in scenes with buildings; in others 0.97, with CR 340."""
 
 
 def figures(policy, episodes, **options):
@@ -23,7 +23,8 @@ def figures(policy, episodes, **options):
 @pytest.mark.parametrize("episodes", [125, pytest.param(500, marks=pytest.mark.long)])
 @pytest.mark.parametrize("scene", SCENES)
 def test_servo_follows_and_chance_does_not(scene, episodes):
-    """Who knows where the target is keeps it; staying and random flight have it a tenth to a half of the time."""
+    """`servo`, which knows the target's position, keeps it; `stay` and random flight see it a tenth to a half of the
+    time."""
     tsr, cr = figures(servo, episodes, scene=scene)
     assert tsr >= LEAST.get(scene, 0.97)
     assert cr >= 340 or scene in LEAST
@@ -32,7 +33,7 @@ def test_servo_follows_and_chance_does_not(scene, episodes):
 
 
 def test_order_on_the_straight_road():
-    """`servo` knows the place, `blob` sees the colour, `stay` does nothing; a red car by day is no riddle."""
+    """A red car by day: `servo` knows its position, `blob` sees the colour, `stay` does nothing."""
     options = {"curriculum": "straight_mono", "size": 42}
     known, seen, still = (figures(policy, 40, **options) for policy in (servo, Blob(), stay))
     assert known[0] >= 0.99 and seen[0] >= 0.90

@@ -1,7 +1,7 @@
-"""The camera of the tracking world against a ray caster of its own code: faces, colours, noise, flakes, grey, samples.
+"""The camera of the tracking world equals an independent ray caster: faces, colours, noise, flakes, grey, samples.
 
-Rows of all scenes and weathers are looked at from random poses: a quarter before a wall, 0.3 m to 1 mm off it, a
-quarter inside a box, the rest anywhere and at the target; half of them with roll.
+Rows of all scenes and weathers are rendered from random poses: a quarter in front of a wall at 0.3 m to 1 mm, a quarter
+inside a box, the rest anywhere and at the target; half of them with roll.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.truth
 
 BEFORE_WALL, IN_BOX, ANYWHERE, AT_TARGET = range(4)
 AS_HELD = {"palette_blended": True, "lamp_dimmed": False}
-"""The world's palette has snow in it; the gain under a lamp is taken alone, without the ambient share."""
+"""The world's palette includes snow; the gain of a lamp excludes the ambient share."""
 VISIBLE = 3
 """Levels of a channel by which pixels may differ: the world rounds colours to float32."""
 
@@ -74,7 +74,8 @@ def pose(world: Any, b: int, sort: int, draw: np.random.Generator) -> tuple[np.n
 
 
 def compare(frames: int, seed: int) -> tuple[list[int], list[float]]:
-    """Differing pixels of each frame, and how many a turn of 0.004 rad changes; faces and edges are judged here."""
+    """Returns the differing pixels of each frame, and how many a yaw of 0.004 rad changes; asserts on faces and
+    edges."""
     draw = np.random.default_rng(seed)
     world = build(24, seed)
     found, turned = [], []
@@ -100,26 +101,26 @@ def pixels(image: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.abs(image.astype(int) - other.astype(int)).max(axis=0) > VISIBLE
 
 
-def judge(found: list[int], turned: list[float]) -> None:
-    """99 of 100 frames are the same, and none differs in more than two pixels; a turned camera is noticed."""
+def assert_few_differences(found: list[int], turned: list[float]) -> None:
+    """99 of 100 frames are equal, and none differs in more than two pixels; a turned camera changes more."""
     assert np.mean(np.array(found) == 0) >= 0.99 and max(found) <= 2
     assert np.median(turned) > 20
 
 
 def test_pictures_are_those_of_the_ray_caster():
     """80 poses: all faces the same, colours within 3 levels; a yaw of 0.004 rad more changes more than 20 pixels."""
-    judge(*compare(80, seed=0))
+    assert_few_differences(*compare(80, seed=0))
 
 
 @pytest.mark.long
 def test_two_thousand_pictures_are_those_of_the_ray_caster():
-    """500 before walls, 500 inside boxes, 1,000 elsewhere, in 240 towns."""
+    """500 in front of walls, 500 inside boxes, 1,000 elsewhere, in 240 towns."""
     parts = [compare(200, seed) for seed in range(1, 11)]
-    judge([n for found, _ in parts for n in found], [n for _, turned in parts for n in turned])
+    assert_few_differences([n for found, _ in parts for n in found], [n for _, turned in parts for n in turned])
 
 
-def looks(**options: Any) -> Iterator[tuple[Any, int, np.ndarray]]:
-    """Rows of a world after some steps, with the pictures that an observer gets."""
+def observed_rows(**options: Any) -> Iterator[tuple[Any, int, np.ndarray]]:
+    """Rows of a world after some steps, with their observed pictures."""
     world = build(8, seed=3, **options)
     for turn in range(3):
         world.step(np.arange(8) % 7)
@@ -138,15 +139,15 @@ def expected(world: Any, b: int, times: int = 1) -> tuple[np.ndarray, np.ndarray
 
 
 def same(image: np.ndarray, want: np.ndarray, edge: np.ndarray) -> bool:
-    """But for roundings of a level, and for two pixels on edges."""
+    """Equal, except for rounding by one level and for two pixels on edges."""
     off = np.abs(image.astype(int) - want.astype(int)).max(axis=0)
     return bool((off[~edge] <= 1).all() and (off > 1).sum() <= 2 and (off > 0).mean() < 0.02)
 
 
 def test_noise_and_flakes_are_those_of_their_streams():
-    """Each pixel of 8 rows in all weathers, noise and flakes drawn again from the law."""
+    """Each pixel of 8 rows in all weathers; the test draws noise and flakes from the same streams."""
     weathers = set()
-    for world, b, image in looks(noise=True):
+    for world, b, image in observed_rows(noise=True):
         key, step = tuple(int(k) for k in world.stream[b]), int(world.agent_step[b])
         sigma, density, size = float(world.light[b, 6]), float(world.light[b, 7]), world.config.size
         flakes = rays.flakes(size, density, step, key, streams.FLAKES)
@@ -159,7 +160,7 @@ def test_noise_and_flakes_are_those_of_their_streams():
 
 
 def test_noise_on_the_sky_is_exact():
-    """The sky is of whole levels, so nothing is left to rounding: every pixel equal, flakes too."""
+    """The sky has integer levels, so no rounding occurs: every pixel is equal, flakes included."""
     world = build(4, seed=1, weather=("snow", "night"), noise=True)
     world.pos[:, 2], world.pitch[:] = 45.0, -1.0
     images = world.observe()["image"]
@@ -173,20 +174,20 @@ def test_noise_on_the_sky_is_exact():
 
 def test_grey_is_weighted_after_the_samples():
     """channels=1, size 40: 0.299, 0.587, 0.114 of the colours."""
-    for world, b, image in looks(channels=1, size=40):
+    for world, b, image in observed_rows(channels=1, size=40):
         colour, edge = expected(world, b)
         assert image.shape == (1, 40, 40) and same(image, rays.finished(rays.grey(colour)), edge)
 
 
 def test_samples_are_averaged():
-    """supersample=2: means of 2 x 2 samples, fog before the mean; half of the size, and without details."""
-    for world, b, image in looks(supersample=2, size=42, details=False):
+    """supersample=2: means of 2 x 2 samples, fog before the mean; also at half the size, and without details."""
+    for world, b, image in observed_rows(supersample=2, size=42, details=False):
         colour, edge = expected(world, b, times=2)
         assert same(image, rays.finished(colour), edge)
 
 
 def test_other_sizes_and_sensors():
-    """A shot of another size, and a sensor with other angles and an odd size."""
+    """A picture of another size, and a sensor with other angles and an odd size."""
     world = build(6, seed=4, size=33, hfov=1.2, camera_px=(400, 400), start_pitch=(1.0, 1.3))
     for b in range(6):
         for size in (33, 70):

@@ -1,8 +1,8 @@
-"""The tracking world against the scalar model of `tests/reference`, which was written from the rules alone.
+"""The tracking world equals the scalar model of `tests/reference`, which was written from the rules alone.
 
-A step of the model starts from the world's own row and takes its draws from the row's own streams. All state and all
-views are compared after it: whole numbers and flags equal, reals to 1e-9, second difference quotients as
-`tracking_tools.COARSE` says. Steps are compared now and then on the way through an episode, and wherever a row ends.
+A step of the model starts from the world's row and takes its draws from the row's streams. All state and all views are
+then compared: integers and flags equal, reals to 1e-9, second difference quotients by `tracking_tools.COARSE`. Steps
+are compared at intervals through an episode, and wherever a row ends.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 
 from milkrun.tracking.config import REASONS, SCENES
 from tests.reference import tracking as model
-from tests.truth.tracking_tools import Beside
+from tests.truth.tracking_tools import Comparison
 
 pytestmark = pytest.mark.truth
 
 TRAFFIC: dict[str, Any] = {"no_reward_done": 10000, "done_drift": 1e6}
-"""An episode lasts its three seconds, unless the drone hits something."""
+"""An episode lasts three seconds, unless the drone crashes."""
 CASES: dict[str, dict[str, Any]] = {
     **{scene: {"scene": scene, **TRAFFIC} for scene in SCENES},
     "straight_mono": {"preset": "straight_mono", **TRAFFIC},
@@ -48,9 +48,9 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 class Pilot:
-    """A move drawn anew each five steps, and now and then one that is none."""
+    """Draws a move every five steps, occasionally an invalid one."""
 
-    def __init__(self, pair: Beside, seed: int) -> None:
+    def __init__(self, pair: Comparison, seed: int) -> None:
         self.pair, self.draw = pair, np.random.default_rng(seed)
         self.moves = self.new(0)
 
@@ -72,9 +72,9 @@ class Pilot:
         return self.moves
 
 
-def play(case: str, rows: int, every: int, seed: int) -> Beside:
-    """Plays episodes to their ends and compares every so-many-th step and every end."""
-    pair = Beside(rows, seed=seed, **CASES[case])
+def play(case: str, rows: int, every: int, seed: int) -> Comparison:
+    """Plays episodes to their ends and compares every `every`-th step and every end."""
+    pair = Comparison(rows, seed=seed, **CASES[case])
     pilot, wrong, turn = Pilot(pair, seed), [], 0
     for b in range(rows):
         wrong += pair.start_differences(b)
@@ -120,8 +120,8 @@ DOWN, UP = (0.0, 0.0, -1.0, 0.0), (0.0, 0.0, 1.0, 0.0)
     ids=["crash", "height", "height at once", "drift", "speed", "yaw rate", "lost", "range", "time", "gone"],
 )
 def test_ends_are_those_of_the_reference(reason, action, options):
-    """Every reason that a world in process can give, in the step in which the reference gives it."""
-    pair = Beside(2, seed=6, **options)
+    """Every reason of an in-process world occurs in the same step as in the reference."""
+    pair = Comparison(2, seed=6, **options)
     actions = np.array([action, action], np.float32 if isinstance(action, tuple) else np.int64)
     turn = 0
     while len(pair.playing()):
@@ -132,8 +132,8 @@ def test_ends_are_those_of_the_reference(reason, action, options):
 
 
 def alone(case: str, seed: int, steps: int) -> float:
-    """The model plays an episode by itself beside row 0; the largest difference of places on the way."""
-    pair = Beside(1, seed=seed, **CASES[case])
+    """The model plays an episode independently of row 0; returns the largest difference of positions."""
+    pair = Comparison(1, seed=seed, **CASES[case])
     pilot, state, worst = Pilot(pair, seed), pair.state(0), 0.0
     for turn in range(steps):
         moves = pilot.act(turn)
@@ -150,7 +150,7 @@ def alone(case: str, seed: int, steps: int) -> float:
 
 @pytest.mark.parametrize("case", ["straight_mono", "desert", "dvat", "end_reward"])
 def test_the_reference_plays_on_alone(case):
-    """60 steps without looking at the world again: places within 1e-6, the same junctions held, the same end."""
+    """60 steps without input from the world: positions within 1e-6, the same reserved junctions, the same end."""
     alone(case, seed=8, steps=60)
 
 

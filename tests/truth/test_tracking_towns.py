@@ -1,4 +1,4 @@
-"""Towns of the tracking world before their judge, which works every rule out from nodes and boxes alone."""
+"""Towns of the tracking world pass their checker, which derives every rule from nodes and boxes alone."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.reference.tracking_towns import faults, law_faults
 pytestmark = pytest.mark.truth
 
 
-def judge(count: int, seed: int, samples: int, **options: Any) -> Counter[str]:
-    """What is wrong with so many towns, by sentence."""
+def faults_of_towns(count: int, seed: int, samples: int, **options: Any) -> Counter[str]:
+    """Counts the faults of `count` towns by message."""
     config = TrackingConfig(size=16, **options)
     world: Any = Tracking(count, config, seed=seed, autoreset="disabled")
     world.reset()
@@ -34,35 +34,35 @@ def judge(count: int, seed: int, samples: int, **options: Any) -> Counter[str]:
 @pytest.mark.parametrize("scene", SCENES)
 def test_towns_keep_their_rules(scene):
     """20 towns: boxes, graph, zones, clearances, ground and shadows in sampled cells, and the scene's law."""
-    assert judge(20, seed=11, samples=300, scene=scene) == {}
+    assert faults_of_towns(20, seed=11, samples=300, scene=scene) == {}
 
 
 @pytest.mark.parametrize("curriculum", ["straight_mono", "straight"])
 @pytest.mark.parametrize("scene", SCENES)
 def test_straight_stages_keep_their_rules(scene, curriculum):
     """One road without boxes in the scene's look, open at both ends."""
-    assert judge(3, seed=12, samples=300, scene=scene, curriculum=curriculum) == {}
+    assert faults_of_towns(3, seed=12, samples=300, scene=scene, curriculum=curriculum) == {}
 
 
 def test_towns_of_other_maps_keep_their_rules():
     """A coarse ground, a wider map, and scenes drawn from a list."""
-    assert judge(6, seed=13, samples=300, scene=SCENES, ground_cell=2.0, half_extent=130.0) == {}
+    assert faults_of_towns(6, seed=13, samples=300, scene=SCENES, ground_cell=2.0, half_extent=130.0) == {}
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_thousand_towns_keep_their_rules(scene):
-    """1,000 towns, and 40 of either straight stage."""
+    """1,000 towns, and 40 of each straight stage."""
     found: Counter[str] = Counter()
     for part in range(10):
-        found += judge(100, seed=100 + part, samples=300, scene=scene)
+        found += faults_of_towns(100, seed=100 + part, samples=300, scene=scene)
     for curriculum in ("straight_mono", "straight"):
-        found += judge(40, seed=99, samples=300, scene=scene, curriculum=curriculum)
+        found += faults_of_towns(40, seed=99, samples=300, scene=scene, curriculum=curriculum)
     assert found == {}
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_the_judge_sees_a_town_that_was_spoilt(scene):
+def test_the_checker_finds_faults_of_a_spoilt_town(scene):
     """A box moved onto a road, a zone made longer, a shadow wiped out: each is found."""
     config = TrackingConfig(size=16, scene=scene)
     world: Any = Tracking(1, config, seed=14, autoreset="disabled")

@@ -1,4 +1,4 @@
-"""The greedy policy against recorded greedy episodes of the independent model, and against its definition in Python."""
+"""The greedy policy equals recorded greedy episodes of the independent model, and its definition in Python."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_greedy_plays_the_recorded_episodes(episode: Any):
 
 
 def trees(rows: int, count: int) -> np.ndarray:
-    """Random roads without a circle: often a long way round."""
+    """Random roads without a cycle, often with long detours."""
     rng, road = np.random.default_rng(1), np.repeat(np.eye(count, dtype=bool)[None], rows, axis=0)
     for row in road:
         for n in range(1, count):
@@ -37,7 +37,7 @@ def trees(rows: int, count: int) -> np.ndarray:
 
 
 def by_definition(world: Any, b: int, moves: bool) -> list[int]:
-    """Greedy of one row, from its description."""
+    """Greedy action of one row, from its description."""
     places, truck = world.customer_pos[b], world.truck_pos[b]
     picked: list[int] = []
     said = []
@@ -73,7 +73,7 @@ def by_definition(world: Any, b: int, moves: bool) -> list[int]:
 
 
 def first_leg(world: Any, b: int, goal: int) -> int:
-    """The next node on the shortest way by road, by all-pairs shortest ways (Floyd and Warshall)."""
+    """The next node on the shortest path by road, by all-pairs shortest paths (Floyd-Warshall)."""
     nodes, road = world.route_nodes[b], world.road[b]
     far = np.where(road, np.linalg.norm(nodes[:, None] - nodes, axis=-1), np.inf)
     for k in range(len(nodes)):

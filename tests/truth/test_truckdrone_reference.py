@@ -1,7 +1,7 @@
-"""The truck-and-drones kernel against the scalar model of `tests/reference`, which was written from the rules alone.
+"""The truck-and-drones kernel equals the scalar model of `tests/reference`, which was written from the rules alone.
 
-Every output of every transition is compared: discrete values equal, reals to 1e-12, observations to the last bit of a
-float32 but one. Actions are drawn among allowed ones or among all, so that both rule sets meet what they forbid.
+Every output of every transition is compared: discrete values equal, reals to 1e-12, observations to the second-last bit
+of a float32. Actions are drawn among the allowed ones or among all, so that both rule sets get forbidden ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build(world: Any, row: int, preset: str, changes: dict[str, Any]) -> TruckDr
 
 
 def differences(world: Any, row: int, model: TruckDroneModel) -> list[str]:
-    """Names of what the row and the model do not share."""
+    """Names of values in which the row and the model differ."""
     wrong = []
     for name in (*STATE, *VIEWS):
         have, want = np.asarray(getattr(world, name)[row]), np.asarray(getattr(model, name))
@@ -73,7 +73,7 @@ ORDERED_REALS = tuple(name for name in (*STATE, *VIEWS) if name in REALS)
 
 
 def flat(values: list[Any]) -> list[float]:
-    """Numbers one after another, however deep they stand."""
+    """Flattens nested lists of numbers."""
     out: list[float] = []
     for value in values:
         if isinstance(value, (list, tuple)):
@@ -83,7 +83,7 @@ def flat(values: list[Any]) -> list[float]:
     return out
 
 
-def told_by_model(m: TruckDroneModel) -> tuple[list[float], list[float], list[float]]:
+def outputs_of_model(m: TruckDroneModel) -> tuple[list[float], list[float], list[float]]:
     """Discrete values, reals, observations."""
     kpis = m.kpis()
     exact = [getattr(m, name) for name in EXACT] + [m.action_mask, m.illegal, [kpis[name] for name in COUNTS]]
@@ -91,8 +91,8 @@ def told_by_model(m: TruckDroneModel) -> tuple[list[float], list[float], list[fl
     return flat(exact), flat(reals), flat([m.truck_obs(), m.drone_obs(), m.state()])
 
 
-def told_by_world(world: Any, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same of some rows, in the same order."""
+def outputs_of_world(world: Any, rows: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same for some rows, in the same order."""
     names = (
         (*EXACT, "action_mask", "illegal_agents", "sum_counts"),
         (*ORDERED_REALS, "reward_exact", "sum_amounts"),
@@ -104,18 +104,18 @@ def told_by_world(world: Any, rows: list[int]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def agree(world: Any, models: list[TruckDroneModel], rows: list[int]) -> bool:
-    """All that `differences` looks at, of many rows at once."""
-    told = [told_by_model(models[b]) for b in rows]
-    exact, reals, seen = told_by_world(world, rows)
+    """Compares the same values as `differences`, for many rows at once."""
+    outputs = [outputs_of_model(models[b]) for b in rows]
+    exact, reals, seen = outputs_of_world(world, rows)
     return (
-        np.array_equal(exact, np.array([t[0] for t in told], np.int64))
-        and bool((np.abs(reals - np.array([t[1] for t in told])) <= 1e-12).all())
-        and np.allclose(seen, np.array([t[2] for t in told], np.float32), rtol=1.2e-7, atol=1e-12)
+        np.array_equal(exact, np.array([t[0] for t in outputs], np.int64))
+        and bool((np.abs(reals - np.array([t[1] for t in outputs])) <= 1e-12).all())
+        and np.allclose(seen, np.array([t[2] for t in outputs], np.float32), rtol=1.2e-7, atol=1e-12)
     )
 
 
 def play(preset: str, size: tuple[int, int, int], twist: dict[str, Any], masked: bool, transitions: int) -> int:
-    """Plays rows until so many transitions were compared; returns their number."""
+    """Plays rows until `transitions` transitions are compared; returns their number."""
     drones, customers, nodes = size
     changes = {"num_drones": drones, "num_customers": customers, "num_route_nodes": nodes, **twist}
     more = {"drone_capacity": max(3, drones)} if preset == "default" else {}

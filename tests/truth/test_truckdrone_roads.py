@@ -1,8 +1,8 @@
-"""The truck-and-drones world on roads against the scalar model of `tests/reference`, which knows the rules alone.
+"""The truck-and-drones world on roads equals the scalar model of `tests/reference`.
 
-Every output of every transition is compared, as in `test_truckdrone_reference`, and the edge besides. The truck mostly
-goes on with what it began, since one that is told anew in every step comes to no other node; what a test wants to have
-seen (arrivals, turns, stops between nodes) is counted, so that a comparison of standing trucks does not pass.
+Every output of every transition is compared, as in `test_truckdrone_reference`, and also the edge. The truck mostly
+repeats its last action: with a new random action in every step it would reach no other node. The tests count arrivals,
+turns and stops between nodes, so that a comparison of standing trucks does not pass.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def all_pairs(nodes: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def at_random(nodes: int, rng: np.random.Generator) -> np.ndarray:
-    """A random tree and every other road with a chance of one in five."""
+    """A random tree, and every other road with a probability of one in five."""
     tree = [(u, int(rng.integers(u))) for u in range(1, nodes)]
     return joined(nodes, [*tree, *zip(*np.nonzero(rng.random((nodes, nodes)) < 0.2), strict=True)])
 
@@ -67,7 +67,7 @@ TWISTS: list[dict[str, Any]] = [
 
 
 def instances(rng: np.random.Generator, rows: int, customers: int, nodes: int, length: int, graph: Any) -> dict:
-    """Rows of their own: half of them on the ring with its depot, half on nodes anywhere about the depot."""
+    """One instance a row: half of them on the ring with its depot, half on nodes anywhere around the depot."""
     start = rng.integers(0, length // 2, (rows, customers))
     places = rng.uniform(-1, 1, (rows, nodes, 2))
     places[:, 0] = 0.0
@@ -92,8 +92,8 @@ def same(world: Any, models: list[TruckDroneModel], rows: list[int]) -> bool:
     return agree(world, models, rows) and world.truck_edge[rows].tolist() == [list(models[b].truck_edge) for b in rows]
 
 
-def sights(was: tuple[int, int, list[int]], m: TruckDroneModel) -> list[str]:
-    """What happened to the truck in a step that began at this node, with this target, with drones of this status."""
+def events(was: tuple[int, int, list[int]], m: TruckDroneModel) -> list[str]:
+    """Events of the truck in a step that began at this node, with this target, with drones of this status."""
     node, target, status = was
     seen = []
     if m.truck_node not in (-1, node):
@@ -111,7 +111,7 @@ def sights(was: tuple[int, int, list[int]], m: TruckDroneModel) -> list[str]:
 
 
 def play(size: tuple[int, int, int], twist: dict[str, Any], masked: bool, transitions: int, graph: Any) -> Counter:
-    """Compares so many transitions; returns their number and what was seen. `graph` None: the world's own roads."""
+    """Compares `transitions` transitions; returns their number and the events. `graph` None: the world's own roads."""
     drones, customers, nodes = size
     changes = {"num_drones": drones, "num_customers": customers, "num_route_nodes": nodes, "depot_node": True} | twist
     changes |= {"road_graph": True, "drone_capacity": drones}
@@ -149,7 +149,7 @@ def play(size: tuple[int, int, int], twist: dict[str, Any], masked: bool, transi
                 raise AssertionError((size, twist, masked, episode, turn, wrong))
             seen["compared"] += len(live)
             for was, b in zip(before, live, strict=True):
-                seen.update(sights(was, models[b]))
+                seen.update(events(was, models[b]))
             live = [b for b in live if not models[b].done]
     return seen
 
@@ -189,8 +189,8 @@ def test_a_million_transitions_on_roads_equal_the_scalar_model(graph: Any, twist
 
 
 @MASKED
-def test_a_world_without_given_roads_says_so_or_draws_roads_that_hold(masked: bool):
-    """Roads belong to the instance: a reset without one is refused by name, or its roads are a connected graph."""
+def test_a_reset_without_roads_is_refused_or_draws_connected_roads(masked: bool):
+    """Roads are part of the instance: a reset without roads is refused by name, or draws a connected graph."""
     try:
         seen = play((2, 3, 5), {}, masked, 600, None)
     except MilkrunError as error:
@@ -224,7 +224,7 @@ LINE = [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
     ids=["an island", "a node without itself", "two nodes of three"],
 )
 def test_bad_roads_leave_the_world_as_it_was(road: Any, error: type[MilkrunError]):
-    """The error names the field; the good roads that were given before are still there."""
+    """The error names the field; the previous roads are kept."""
     world = three()
     world.reset(seed=1, instance=alone(np.array(LINE, bool)))
     with pytest.raises(error, match="road"):
@@ -234,7 +234,7 @@ def test_bad_roads_leave_the_world_as_it_was(road: Any, error: type[MilkrunError
 
 
 def test_roads_need_a_depot_and_the_sound_rules():
-    """A key that does not go with another is refused by name."""
+    """A key that contradicts another is refused by name."""
     with pytest.raises(ConfigError, match="road_graph"):
         three(depot_node=False)
     with pytest.raises(ConfigError, match="road_graph"):
@@ -242,7 +242,7 @@ def test_roads_need_a_depot_and_the_sound_rules():
 
 
 def test_without_the_option_there_are_no_roads():
-    """Both fields are there and empty."""
+    """Both fields exist and are empty."""
     world = three(road_graph=False)
     world.reset(seed=1)
     assert (world.road.size, world.truck_edge.size) == (0, 0)

@@ -1,5 +1,5 @@
-"""Under the sound rules with `battery_rule="safe"` no drone ever crashes, whoever plays, no mask is ever empty, and no
-drone hangs in the air without a way on."""
+"""Under the sound rules with `battery_rule="safe"` and any policy no drone ever crashes, no mask is ever empty, and no
+airborne drone can only hover."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONFIGS = st.fixed_dictionaries(
 
 
 def fleeing(world: Any, actions: np.ndarray) -> np.ndarray:
-    """The truck drives to the node farthest from its first airborne drone, of those it may head for."""
+    """The truck drives to the allowed node farthest from its first airborne drone."""
     for b in range(world.num_envs):
         airborne = np.flatnonzero((world.status[b] != ONBOARD) & (world.status[b] != CRASHED))
         if len(airborne):
@@ -49,8 +49,8 @@ def fleeing(world: Any, actions: np.ndarray) -> np.ndarray:
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(config=CONFIGS, seed=st.integers(0, 2**31))
 def test_no_drone_ever_crashes(play: str, config: dict[str, Any], seed: int):
-    """No crash, airborne batteries above 0, masks never empty, always more to do in the air than to hover; masked play
-    is never corrected."""
+    """No crash, airborne batteries above 0, masks never empty, airborne drones can always do more than hover. Masked
+    play is never corrected."""
     world = milkrun.make("milkrun/TruckDrone-v0", 32, seed=seed, autoreset="next_step", **config)
     world.reset()
     choices = world.action.nvec(world.sizes)

@@ -1,7 +1,7 @@
-"""Means of policies against those measured with an independent scalar model of the same rules, 4,096 episodes.
+"""Means of policies match those of an independent scalar model of the same rules, 4,096 episodes.
 
-The mean of greedy under the published rules, 114.16 and 8.4 steps, is ours: the table says 113.92 and 10.8
-steps, but the recorded greedy episodes, which `test_truckdrone_greedy` replays, follow the definition used here.
+The mean of greedy under the published rules, 114.16 and 8.4 steps, is our own. The table has 113.92 and 10.8 steps, but
+the recorded greedy episodes, which `test_truckdrone_greedy` replays, follow the definition used here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Recorded episodes of an independent scalar model of the truck-and-drones rules, replayed through the kernel.
 
-The published rules of that model agreed bit for bit with the public environment they come from over 61,000 transitions.
+Under the published rules that model agreed bit for bit with the original public environment over 61,000 transitions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def episodes() -> list[Any]:
 
 
 def preset_of(episode: Any) -> str:
-    """The files call the published rules "seed"."""
+    """The recorded files call the published rules "seed"."""
     return {"seed": "published"}.get(episode["preset"], episode["preset"])
 
 
 def padded(world: Any) -> list[list[float]]:
-    """Observations of all agents; v1 ones filled with zeros to the length of the longest."""
+    """Observations of all agents; those of v1 padded with zeros to the longest."""
     rows = [world.truck_obs[0, 0], *world.drone_obs[0]]
     widest = max(map(len, rows)) if world.config.obs == "v1" else 0
     return [np.pad(row, (0, max(0, widest - len(row)))).tolist() for row in rows]
@@ -49,7 +49,7 @@ def near(have: Any, want: Any, tolerance: float) -> bool:
 
 @pytest.mark.parametrize("episode", episodes(), ids=lambda e: e["name"])
 def test_a_recorded_episode_replays(episode: Any):
-    """Discrete values equal, reals to 1e-9 and under the published rules to the bit, observations to 1e-6."""
+    """Discrete values are equal, reals to 1e-9 (to the bit under the published rules), observations to 1e-6."""
     preset = preset_of(episode)
     world = milkrun.make("milkrun/TruckDrone-v0", 1, preset=preset, autoreset="disabled", **episode["config"])
     world.reset(instance={name: np.asarray(value)[None] for name, value in episode["instance"].items()})

@@ -1,8 +1,9 @@
 """Every sequence of actions and every short plan of tiny problems with a drone: the checker accepts exactly what the
 mask allows.
 
-The legal plays of a world are listed once as a tree; then each sequence up to some length, legal or not, is looked up
-in the tree and judged by the checker, which knows no mask. Plans of operations are replayed and checked alike.
+The legal plays of a world are listed once as a tree. Each sequence up to some length, legal or not, is then looked up
+in the tree and validated by the checker, which does not use the mask. Replay and checker are compared on plans of
+operations.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from milkrun.delivery.tspd import TSPD
 
 @dataclass
 class Moment:
-    """A state of the only row: the cost of a play that has ended, and what comes of each legal action."""
+    """A state of the only row: the cost of an ended play, and the next state of each legal action."""
 
     cost: float | None
     after: dict[int, Moment] = field(default_factory=dict)
@@ -42,7 +43,7 @@ def tree_of(world):
 
 
 def cost_of_play(moment, plan):
-    """What a sequence costs that is a legal play, whole, and then zeros; None if it is none."""
+    """The cost of a sequence that is a whole legal play followed by zeros; None for any other sequence."""
     for action in plan:
         if moment.cost is not None:
             if action != 0:
@@ -68,7 +69,7 @@ def costs(world, plans):
 
 
 def edited(plays, choices, rng, count):
-    """Plays with an action put in, taken out or replaced, also by one that is none, and then zeros."""
+    """Plays with an action inserted, removed or replaced, also by an invalid one, followed by zeros."""
     wide = max(map(len, plays)) + 1
     for _ in range(count):
         plan = list(plays[rng.integers(len(plays))])
@@ -110,12 +111,12 @@ def begun(instance, **options):
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_a_sequence_is_accepted_where_the_mask_allows_it(name):
-    """A whole legal play, then zeros, or the checker refuses it; both find one cost."""
+    """A sequence is a whole legal play followed by zeros, or the checker refuses it; both find the same cost."""
     accepted, refused = agree(begun(INSTANCES[name]()), 3, 150)
     assert accepted > 0 and refused > 0
 
 
-def test_a_padded_instance_is_judged_alike():
+def test_a_padded_instance_gives_the_same_result():
     """Three nodes in a world of five: actions that name padding are refused, launches begin at 5."""
     accepted, refused = agree(begun(INSTANCES["free"](), num_nodes=5), 3, 300)
     assert accepted > 0 and refused > 0
@@ -130,7 +131,7 @@ def test_all_sequences_of_six_actions_agree(name):
 
 @pytest.mark.long
 def test_random_four_nodes_agree():
-    """Twenty drawn problems of four nodes with limits and forbidden nodes: edited plays."""
+    """Twenty random problems of four nodes with limits and forbidden nodes: edited plays."""
     rng = np.random.default_rng(1)
     for k in range(20):
         instance = TSPDInstance.of_places(
@@ -160,7 +161,7 @@ def checked(instance, plan):
 
 
 def agree_on_operations(instance, plans):
-    """Both refuse a plan, or find one cost; returns how many were accepted and refused."""
+    """Both refuse a plan, or find the same cost; returns the numbers of accepted and refused plans."""
     counts = [0, 0]
     for plan in plans:
         cost, makespan = checked(instance, plan), replayed(instance, plan)
@@ -171,22 +172,22 @@ def agree_on_operations(instance, plans):
 
 
 def all_operations(nodes):
-    """Every operation of these nodes with up to two between, also those that make no sense."""
+    """Every operation of these nodes with up to two between, also invalid ones."""
     named = range(nodes)
     between = [(), *product(named), *product(named, repeat=2)]
     return [(s, e, f, inside) for s in named for e in named for f in range(-1, nodes) for inside in between]
 
 
 def test_one_operation_is_replayed_where_the_checker_accepts_it():
-    """Every single operation of two nodes: to be replayed it starts at the depot, ends there and covers the other."""
+    """Every single operation of two nodes: a valid one starts and ends at the depot and covers the other node."""
     accepted, refused = agree_on_operations(INSTANCES["two nodes"](), ([op] for op in all_operations(2)))
-    assert accepted == 3 and refused == 81  # by drone from the depot; by truck and back, once or twice told
+    assert accepted == 3 and refused == 81  # by drone from the depot; by truck and back, node listed once or twice
 
 
 @pytest.mark.parametrize("wrong", [(1, 1, -1, ()), (2, 2, -1, ())])
 @pytest.mark.parametrize("at", [0, 1, 2, 3])
-def test_an_empty_operation_stands_where_the_truck_is(wrong, at):
-    """One that does nothing is let through at the truck's place, and refused elsewhere by checker and replay alike."""
+def test_an_empty_operation_is_allowed_only_at_the_truck(wrong, at):
+    """Checker and replay accept an empty operation at the truck's place, and refuse it elsewhere."""
     instance, plan = INSTANCES["free"](), [(0, 1, -1, ()), (1, 2, -1, ()), (2, 0, -1, ())]
     plan.insert(at, wrong)
     there = wrong[0] == (0, 1, 2, 0)[at]
@@ -201,20 +202,20 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("operation", STRANGE, ids=repr)
-def test_what_is_no_operation_is_refused_by_both(operation):
-    """Not four parts, no nodes, or nodes that do not exist: an error of our own from checker and replay."""
+def test_a_malformed_operation_is_refused_by_both(operation):
+    """Not four parts, no nodes, or nodes that do not exist: a MilkrunError from checker and replay."""
     instance = INSTANCES["free"]()
-    for judge in (check_operations, TSPD.replay):
+    for validate in (check_operations, TSPD.replay):
         with pytest.raises(MilkrunError):
-            judge(instance, [operation, (1, 2, -1, ()), (2, 0, -1, ())])
+            validate(instance, [operation, (1, 2, -1, ()), (2, 0, -1, ())])
 
 
 @pytest.mark.parametrize("plan", [None, 5, 1.5], ids=repr)
-def test_what_is_no_plan_is_refused_by_both(plan):
+def test_a_malformed_plan_is_refused_by_both(plan):
     """A plan is a list of operations."""
-    for judge in (check_operations, TSPD.replay):
+    for validate in (check_operations, TSPD.replay):
         with pytest.raises(MilkrunError, match="a plan is a list of operations"):
-            judge(INSTANCES["free"](), plan)
+            validate(INSTANCES["free"](), plan)
 
 
 @pytest.mark.long

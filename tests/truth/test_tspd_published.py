@@ -1,6 +1,6 @@
-"""The collection TSP-D-Instances: its published optima are priced to the last digit and found again.
+"""The collection TSP-D-Instances: its published optima have their published cost to the last digit and are found.
 
-The means and restricted optima were computed by a dynamic programme outside this library.
+A dynamic programme outside this library computed the means and restricted optima.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def solution_of(name, ending="DP"):
 
 @pytest.mark.parametrize("alpha", OPTIMA)
 @pytest.mark.parametrize("n", SIZES)
-def test_published_plans_cost_what_is_published(alpha, n):
+def test_published_plans_have_their_published_cost(alpha, n):
     """Ten of 150: every operation and their sum."""
     for name in names(alpha, n):
         instance, solution = instance_of(name), solution_of(name)
@@ -65,7 +65,7 @@ def test_published_plans_cost_what_is_published(alpha, n):
 @pytest.mark.parametrize("alpha", OPTIMA)
 @pytest.mark.parametrize("n", SIZES)
 def test_published_optima_are_found(alpha, n):
-    """Ten of 150: the cost told, and the cost of the plan by the checker; their mean too."""
+    """Ten of 150: the reported cost, the checker's cost of the plan, and their mean."""
     found = []
     for name in names(alpha, n):
         plan, published = exact(instance_of(name)), solution_of(name).total
@@ -110,7 +110,7 @@ def restricted(kind):
 
 @pytest.mark.parametrize(("percent", "optimum"), MAX_RADIUS.items())
 def test_optima_under_a_range(percent, optimum):
-    """The plan keeps the range, as the checker sees it."""
+    """The plan keeps the range, by the checker."""
     instance = restricted(f"maxradius-{percent}")
     operations, cost = exact(instance)
     assert cost == pytest.approx(optimum, abs=5.1e-10, rel=0)
@@ -133,7 +133,7 @@ def test_a_range_is_in_drone_cost():
 
 @pytest.mark.parametrize(("percent", "optimum"), NO_VISIT.items())
 def test_optima_with_nodes_out_of_the_drones_reach(percent, optimum):
-    """The plan leaves them to the truck, as the checker sees it."""
+    """The plan leaves them to the truck, by the checker."""
     instance = restricted(f"novisit-{percent}-rep_1")
     operations, cost = exact(instance)
     assert instance.no_visit.any()
@@ -142,7 +142,7 @@ def test_optima_with_nodes_out_of_the_drones_reach(percent, optimum):
 
 
 def test_every_file_is_written_and_read_back_equal(tmp_path):
-    """165 instances, 150 optima, 50 tours; more if MILKRUN_DATA has more."""
+    """165 instances, 150 optima, 50 tours, and all files in MILKRUN_DATA."""
     folders = ("uniform", "restricted/maxradius", "restricted/novisit")
     instances = [path for name in folders for path in published_files(f"delivery/tspd/{name}/*.txt")]
     solutions = published_files("delivery/tspd/uniform/solutions/*.txt")

@@ -1,6 +1,6 @@
-"""Files as other libraries read them: vrplib and PyVRP, of the same authors, are given the same bytes as we are.
+"""vrplib and PyVRP, of the same authors, read the same numbers from a file as we do.
 
-Published files and drawn ones; every number of a file must come out of both readers alike.
+Published and random files; both readers must agree on every number.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def explicit(form: str) -> str:
 
 
 def test_places_demands_and_capacity_are_the_same(tmp_path):
-    """Of a Euclidean file: and our rounded distances are vrplib's, rounded to whole numbers as TSPLIB has it."""
+    """A Euclidean file; our rounded distances also equal vrplib's, rounded to integers as in TSPLIB."""
     path = tmp_path / "drawn.vrp"
     path.write_text(cvrp("EDGE_WEIGHT_TYPE : EUC_2D\n" + listed("NODE_COORD", PLACES)))
     ours, theirs = read(path), vrplib.read_instance(path)
@@ -62,7 +62,7 @@ def test_places_demands_and_capacity_are_the_same(tmp_path):
 
 @pytest.mark.parametrize("form", ["FULL_MATRIX", "LOWER_ROW"])
 def test_explicit_distances_are_the_same(tmp_path, form):
-    """Every leg of the matrix, whichever half of it the file writes down."""
+    """Every leg of the matrix, for each half that the file may list."""
     path = tmp_path / "drawn.vrp"
     path.write_text(cvrp(explicit(form)))
     np.testing.assert_array_equal(read(path).dist, vrplib.read_instance(path)["edge_weight"])
@@ -70,7 +70,7 @@ def test_explicit_distances_are_the_same(tmp_path, form):
 
 
 def test_windows_of_a_solomon_file_are_the_same(tmp_path):
-    """Ours are kept in tenths, as the literature rounds; vrplib's are the file's."""
+    """Ours are in tenths, as the literature rounds; vrplib's are the file's."""
     opens = RNG.integers(0, 50, NODES)
     rows = np.column_stack([np.arange(NODES), PLACES, DEMAND, opens, opens + 500, RNG.integers(0, 9, NODES)])
     rows[0, 4:] = 0, 2000, 0
@@ -88,8 +88,8 @@ def test_windows_of_a_solomon_file_are_the_same(tmp_path):
     assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])
 
 
-def test_what_we_write_vrplib_reads(tmp_path):
-    """An instance written by us says the same to both."""
+def test_vrplib_reads_files_written_by_us(tmp_path):
+    """Both read the same numbers from an instance written by us."""
     first, again = tmp_path / "first.vrp", tmp_path / "again.vrp"
     first.write_text(cvrp("EDGE_WEIGHT_TYPE : EUC_2D\n" + listed("NODE_COORD", PLACES)))
     write(read(first), again)
@@ -100,7 +100,7 @@ def test_what_we_write_vrplib_reads(tmp_path):
 
 
 def test_a_solution_has_the_same_routes_and_cost(tmp_path):
-    """CVRPLIB's form: customers counted from 1, the depot left out."""
+    """CVRPLIB's format: customers counted from 1, without the depot."""
     path = tmp_path / "drawn.sol"
     path.write_text("Route #1: 3 1 2\nRoute #2: 8 5 4\nRoute #3: 6 7\nCost 413\n")
     ours, theirs = read_solution(path), vrplib.read_solution(path)
@@ -109,7 +109,7 @@ def test_a_solution_has_the_same_routes_and_cost(tmp_path):
 
 
 @pytest.mark.parametrize("path", published_files("routing/cvrplib/*.vrp"), ids=lambda path: path.stem)
-def test_a_file_of_cvrplib_says_the_same_to_both(path):
+def test_both_read_the_same_from_a_file_of_cvrplib(path):
     """Places or the explicit matrix, demands, capacity, limit of a trip."""
     ours, theirs = read(path), vrplib.read_instance(path, compute_edge_weights=False)
     if "edge_weight" in theirs:
@@ -122,7 +122,7 @@ def test_a_file_of_cvrplib_says_the_same_to_both(path):
 
 
 @pytest.mark.parametrize("path", published_files("routing/solomon/*.txt"), ids=lambda path: path.stem)
-def test_a_file_of_solomon_says_the_same_to_both(path):
+def test_both_read_the_same_from_a_file_of_solomon(path):
     """Places, demands, windows, service, fleet."""
     ours, theirs = read(path), vrplib.read_instance(path, instance_format="solomon", compute_edge_weights=False)
     np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
@@ -133,7 +133,7 @@ def test_a_file_of_solomon_says_the_same_to_both(path):
 
 
 def played(instance):
-    """All distances as the world, the checker and the solvers have them."""
+    """All distances as used by world, checker and solvers."""
     world, arrays = read_given(named_world(instance.world_id), instance, {})
     solved = of_world(world, arrays).distances(0)
     if instance.dist is not None:
@@ -150,7 +150,7 @@ def radians(place):
 
 
 def geo(a, b):
-    """TSPLIB95's kilometres, number by number."""
+    """TSPLIB95's geographical distance in kilometres."""
     (lat_a, lon_a), (lat_b, lon_b) = map(radians, a), map(radians, b)
     q1, q2, q3 = math.cos(lon_a - lon_b), math.cos(lat_a - lat_b), math.cos(lat_a + lat_b)
     return int(6378.388 * math.acos(0.5 * ((1.0 + q1) * q2 - (1.0 - q1) * q3)) + 1.0)
@@ -163,7 +163,7 @@ def att(a, b):
 
 
 def euclid(a, b):
-    """TSPLIB95's nearest whole number."""
+    """TSPLIB95's distance, rounded to the nearest integer."""
     return int(math.sqrt((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) + 0.5)
 
 
@@ -183,7 +183,8 @@ def test_distances_of_tsplib_are_the_formulas_of_vrplibs_numbers(path):
 
 @pytest.mark.parametrize("path", published_files("routing/cvrplib/*.vrp"), ids=lambda path: path.stem)
 def test_distances_of_cvrplib_are_those_of_pyvrp(path):
-    """Entry by entry, for world, checker and solver; CMT's are not rounded, and then to the family's tolerance."""
+    """Entry by entry, for world, checker and solver; CMT's are not rounded and compared within the tolerance of the
+    world."""
     instance, rounded = read(path), not path.stem.startswith("CMT")
     theirs = pyvrp.read(path, round_func="round" if rounded else "exact").distance_matrix(0)
     for dist in played(instance):
@@ -204,7 +205,7 @@ def test_tenths_of_files_with_windows_are_the_truncated_ones_of_vrplib(path):
 
 
 @pytest.mark.parametrize("path", published_files("routing/*/*.sol"), ids=lambda path: path.stem)
-def test_a_published_solution_says_the_same_to_both(path):
+def test_both_read_the_same_from_a_published_solution(path):
     """Every route, and the cost."""
     ours, theirs = read_solution(path), vrplib.read_solution(path)
     assert [list(route) for route in ours.routes] == theirs["routes"]

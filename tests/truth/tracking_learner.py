@@ -33,7 +33,7 @@ class Eye(BaseFeaturesExtractor):
 
 
 def learn(steps, seed=0, rows=64, rate=0.001, **options):
-    """What PPO makes of so many steps."""
+    """Trains PPO for `steps` steps."""
     env = SB3VecEnv(TRACKING, rows, seed=seed, **options)
     model = PPO(
         "CnnPolicy",
@@ -51,8 +51,8 @@ def learn(steps, seed=0, rows=64, rate=0.001, **options):
     return model.learn(steps)
 
 
-def judged(model, episodes=64, seed=1000, **options):
-    """What it earns on episodes that it has not seen, by its best action."""
+def evaluate_model(model, episodes=64, seed=1000, **options):
+    """Evaluates the greedy policy on unseen episodes."""
     world = Tracking(episodes, TrackingConfig.build(**options), seed=seed, autoreset="disabled")
 
     def policy(world):

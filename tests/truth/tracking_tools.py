@@ -1,4 +1,4 @@
-"""The tracking world beside its scalar reference: rows as the reference takes them, their draws, and what differs."""
+"""Compares the tracking world with its scalar reference: rows and draws in the reference's format, and differences."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tests.reference import tracking as model
 Row = dict[str, Any]
 
 SMALL: dict[str, Any] = {"size": 16, "ground_cell": 2.0, "reward_params": True}
-"""Rows that are small: neither the picture nor the ground takes part in a step."""
+"""Small rows: picture and ground have no influence on a step."""
 FINE = 1e-9
 COARSE = {"acc": 1e-6, "rel": 1e-6, "reward_params": 1e-6, "critic": 1e-6}
-"""Second difference quotients: places round at 1e-14, and dividing by dt squared makes 4e-9 to 1e-7 of that; those are
-compared relative to 1 + their size. The entries that are not such quotients are compared to 1e-9 like all others."""
+"""Tolerances of second difference quotients, relative to 1 + their size: positions are rounded at 1e-14, and dividing
+by dt squared makes 4e-9 to 1e-7 of that. All other entries are compared to 1e-9."""
 QUOTIENTS = {"acc": slice(0, 3), "rel": slice(6, 9), "reward_params": slice(55, 58), "critic": slice(6, 9)}
 NOT_COMPARED = ("roll", "i", "objective")
-"""State that the rules of a step do not speak of: the contract's own, and the roll of pictures outside of play."""
+"""State that is not part of the rules of a step: fields of the core, and the roll of pictures outside of play."""
 VIEWS = ("reward_exact", "r_c", "r_d", "gauge", "visible", "CR", "TSR", "reason", "terminated", "truncated")
 
 
 def options_of(config: TrackingConfig) -> SimpleNamespace:
-    """The options as the reference names them."""
+    """The options under the reference's names."""
     fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     limits = {name: fields[f"done_{name}"] for name in ("height", "drift", "speed", "yaw_rate")}
     if not isinstance(fields["max_steps"], int):
@@ -60,13 +60,13 @@ class RowDraws:
 
 
 def wide(array: Any) -> Any:
-    """A copy; whole numbers as int64, which no sum leaves."""
+    """A copy; integers as int64, which sums do not overflow."""
     array = np.array(array)
     return array.astype(np.int64) if array.dtype.kind in "iu" else array
 
 
-class Beside:
-    """A world, and what the reference makes of its rows."""
+class Comparison:
+    """A world, and the reference's results for its rows."""
 
     def __init__(self, num_envs: int, preset: str | None = None, *, seed: int = 0, **options: Any) -> None:
         self.config = TrackingConfig.build(preset=preset, **{**SMALL, **options})
@@ -86,7 +86,7 @@ class Beside:
         return self.towns[q]
 
     def state(self, b: int) -> Row:
-        """State of a row in the words of the reference: `lost`, and -1 for the way on where a road ends."""
+        """State of a row in the reference's format: `lost`, and -1 for the next edge where a road ends."""
         state = {name: wide(getattr(self.world, name)[b]) for name in self.state_names}
         state["lost"] = state.pop("lost_steps")
         state["veh_to"] = np.where(self.town(b)["edge_ways"][state["veh_edge"]] == 0, -1, state["veh_to"])
@@ -96,8 +96,8 @@ class Beside:
         key = tuple(int(x) for x in self.world.stream[b])
         return RowDraws(key, self.world.sizes["V"], self.config.halt_rate)  # type: ignore[arg-type]
 
-    def told(self, b: int) -> Row:
-        """Everything of a row that a step of the reference gives."""
+    def actual(self, b: int) -> Row:
+        """All values of a row that a step of the reference returns."""
         views = {name: wide(getattr(self.world, name)[b]) for name in VIEWS}
         for name in ("reward_params", "critic"):
             if getattr(self.world, name).shape[1]:
@@ -112,9 +112,9 @@ class Beside:
         return np.flatnonzero(~(self.world.terminated | self.world.truncated))
 
     def step(self, actions: np.ndarray, compares: bool = True) -> Iterator[str]:
-        """Steps all rows that last; a sentence for each number that the reference has otherwise.
+        """Steps all live rows; yields a message for each number that differs from the reference.
 
-        Rows that end in this step are compared whether it `compares` or not.
+        Rows that end in this step are always compared.
         """
         rows = self.playing()
         before = {b: self.state(b) for b in rows}
@@ -126,12 +126,12 @@ class Beside:
                 yield from self.differences(b, self.expected(b, before[b], actions[b]))
 
     def start_differences(self, b: int) -> Iterator[str]:
-        """What the reference reads off a start otherwise."""
+        """Differences of the views after a reset."""
         wanted = model.reset_views(self.town(b), self.state(b), self.options)
-        yield from self.differences(b, self.told(b) | wanted)
+        yield from self.differences(b, self.actual(b) | wanted)
 
     def differences(self, b: int, want: Row) -> Iterator[str]:
-        for name, have in self.told(b).items():
+        for name, have in self.actual(b).items():
             wanted = np.asarray(want[name])
             if have.dtype.kind == "f":
                 gap = np.abs(have - wanted)

@@ -1,4 +1,4 @@
-"""A world and its scalar reference side by side: the same scenes, the same actions, every field compared."""
+"""A world and its scalar reference on the same scenes and actions, with a comparison of every field."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def check_near(mine: np.ndarray, theirs: Any, what: str) -> None:
 
 
 class Pair:
-    """Rows of a world, and a reference for each. `hit` of upright faces is not compared: their weight is 0."""
+    """Rows of a world, and a reference for each. `hit` of vertical faces is not compared, as their weight is 0."""
 
     def __init__(self, rows: int, **options: Any) -> None:
         self.world = tray(rows, **options)
         c = self.world.config
-        said = {name: getattr(c, name) for name in [*DEFAULT, *(f"reward_{term}" for term in TERMS)]}
-        said["rewards"] = "default"  # the weights define the rewards
+        given = {name: getattr(c, name) for name in [*DEFAULT, *(f"reward_{term}" for term in TERMS)]}
+        given["rewards"] = "default"  # the weights define the rewards
         kind = ClutterRow if c.use_discrete_action else ClutterMotionRow
-        self.rows = [kind(said) for _ in range(rows)]
+        self.rows = [kind(given) for _ in range(rows)]
         w = self.world
         for b, row in enumerate(self.rows):
             row.reset(w.init_pose[b], w.size[b], w.mass[b], w.suction_limit[b], w.friction_factor[b])
@@ -64,7 +64,7 @@ class Pair:
                 check_near(getattr(w, name)[b], getattr(row, name), f"{name}, {where}")
             assert abs(w.objective[b] - row.objective) < 1e-5, where
             assert w.rest_count[b] == min(row.rest_count, w.rest_ticks), where  # the world stops counting there
-            if not w.env_busy[b]:  # the reference counts what is still carried, the world whole attempts
+            if not w.env_busy[b]:  # the reference also counts carried objects, the world only whole attempts
                 assert abs(w.action_efficiency[b] - row.action_efficiency) < 1e-6, where
             for name, theirs in row.log_fields().items():
                 check_near(getattr(w, name)[b, : row.step_count], theirs[: row.step_count], f"{name}, {where}")
