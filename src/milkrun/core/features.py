@@ -69,7 +69,9 @@ class Features:
             lines.append((f"entry 0 of {self.axis}", "", "node feature", "", ""))
         lines += [(name, self.roles.get(name, ""), f"left out: {why}", "", "") for name, why in self.left_out.items()]
         widths = [max(len(line[k]) for line in lines) for k in range(5)]
-        return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
 
     # -- what is read of a world ----------------------------------------------------------------------------------
 
@@ -256,7 +258,9 @@ def _measure(
         if not len(live):
             break
         if turn == MOST_STEPS:
-            raise ConfigError(f"{type(world).__name__}: an episode of {MOST_STEPS} random steps has not ended: set max_steps")
+            raise ConfigError(
+                f"{type(world).__name__}: an episode of {MOST_STEPS} random steps has not ended: set max_steps"
+            )
         if on_demand:
             play.observe()
         for name in each_step:

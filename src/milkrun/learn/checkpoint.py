@@ -76,7 +76,9 @@ def replace_file(path: Path, raw: bytes) -> None:
         os.close(folder)
 
 
-def read(path: str | os.PathLike[str], expect: Callable[[dict[str, Any]], Expected]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read(
+    path: str | os.PathLike[str], expect: Callable[[dict[str, Any]], Expected]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file. `expect` makes the tensors that the description promises; whatever it
     raises for a description that makes no sense becomes BadCheckpoint."""
     name = name_of(path)

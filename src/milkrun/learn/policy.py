@@ -90,7 +90,9 @@ class NetworkPolicy:
         if not decoding.plans:
             return self._decide(world, np.arange(world.num_envs), decoding)
         width = self._plans.shape[1]
-        actions = self._plans[np.arange(world.num_envs), np.minimum(world.i, max(width - 1, 0))] if width else world.i * 0
+        actions = (
+            self._plans[np.arange(world.num_envs), np.minimum(world.i, max(width - 1, 0))] if width else world.i * 0
+        )
         if not self._planned.all():  # rows in the middle of an episode that began without this policy
             rows = np.flatnonzero(~self._planned)
             actions[rows] = self._decide(world, rows, Decoding())
@@ -181,7 +183,11 @@ def read_rows(features: Features, world: Any, device: Any) -> Inputs:
 
 def check_fields(features: Features, world: Any, network: Network) -> None:
     """Raises ConfigError unless the network fits the fields of this world."""
-    wanted = {name: group for group in ("nodes", "matrices", "places", "numbers", "changing") for name in getattr(features, group)}
+    wanted = {
+        name: group
+        for group in ("nodes", "matrices", "places", "numbers", "changing")
+        for name in getattr(features, group)
+    }
     for name, group in wanted.items():
         f = world.fields.get(name)
         if f is None or 0 in f.shape(world.sizes) or f.hidden:
@@ -207,7 +213,9 @@ def make_plans(
     plans = []
     for k in range(0, len(rows), size):
         chosen = rows[k : k + size]
-        player = Player(world, features, len(chosen), each, seed=seed, starts=decoding.starts, device=network_device(network))
+        player = Player(
+            world, features, len(chosen), each, seed=seed, starts=decoding.starts, device=network_device(network)
+        )
         given = instances_of(world, chosen)
         best, actions = np.full(len(chosen), -np.inf), np.zeros((len(chosen), 0), np.int64)
         for mirror in range(mirrors):
@@ -276,7 +284,11 @@ def is_symmetric(world: Any, features: Features) -> bool:
 
 def why_no_plans(world: Any) -> str:
     """Why a played copy of a row may differ from the row; empty if it cannot."""
-    hidden = [f.name for f in world.fields.values() if f.hidden and f.role in (Role.INSTANCE, Role.STATE) and getattr(world, f.name).size]
+    hidden = [
+        f.name
+        for f in world.fields.values()
+        if f.hidden and f.role in (Role.INSTANCE, Role.STATE) and getattr(world, f.name).size
+    ]
     if hidden:
         return f"{type(world).__name__} hides {hidden[0]!r} from its agent"
     cls, config = type(world), world.config

@@ -71,9 +71,7 @@ class Player:
         """Draws the instances of this number, and seeds the noise of their play."""
         self.drawn.draw_instances(number)
         self.noise.manual_seed((self.seed * 1_000_003 + number) % 2**63)
-        self.begin(
-            {f.name: getattr(self.drawn, f.name) for f in self.drawn.fields.values() if f.role is Role.INSTANCE}
-        )
+        self.begin({f.name: getattr(self.drawn, f.name) for f in self.drawn.fields.values() if f.role is Role.INSTANCE})
 
     def begin(self, instance: Mapping[str, Any] | None = None) -> None:
         """Puts the rows at the start: of these instances (B, ...), or again of those that they play."""
@@ -331,7 +329,13 @@ class Reinforce:
         batch, differences = self.options.batch, []
         self.network.eval()
         judge = Player(
-            self.world, self.features, batch, 1, seed=self.options.seed + 2 * SEED_OF_TRAINING, starts=False, device=self.device
+            self.world,
+            self.features,
+            batch,
+            1,
+            seed=self.options.seed + 2 * SEED_OF_TRAINING,
+            starts=False,
+            device=self.device,
         )
         rounds = math.ceil(ROUND / batch)
         for k in range(rounds):

@@ -129,8 +129,16 @@ def train(
         from milkrun.learn import sb3
 
         return sb3.train(
-            made, seconds=seconds, steps=steps, lr=lr, seed=check_seed(seed), device=device, threads=threads,
-            every=every, out=new_folder(out, spec.id), progress=progress,
+            made,
+            seconds=seconds,
+            steps=steps,
+            lr=lr,
+            seed=check_seed(seed),
+            device=device,
+            threads=threads,
+            every=every,
+            out=new_folder(out, spec.id),
+            progress=progress,
         )
     entries = made.sizes[made.action.n]
     chosen = Options(
@@ -222,10 +230,15 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
                     save_policy(run, state)
                 save(run, state, plan)
                 events.add(row)
-            if bar is not None and (run.curve and run.curve[-1]["step"] == state.step or time.perf_counter() - shown > 0.5):
+            if bar is not None and (
+                run.curve and run.curve[-1]["step"] == state.step or time.perf_counter() - shown > 0.5
+            ):
                 shown = time.perf_counter()
                 lasting = bool(run.curve) and run.curve[-1]["step"] == state.step
-                bar.show(progress_line(run, recent, state.step - first, options.batch, time.perf_counter() - clock, rows), lasting=lasting)
+                bar.show(
+                    progress_line(run, recent, state.step - first, options.batch, time.perf_counter() - clock, rows),
+                    lasting=lasting,
+                )
         if state.step < options.steps and not run.ended:
             run.ended = "interrupted"
         if not run.curve or run.curve[-1]["step"] != state.step:
@@ -364,7 +377,9 @@ def solvers_of(cls: Any) -> list[str]:
 
 def new_folder(out: Any, world_id: str) -> Path:
     """An empty folder for a run."""
-    name = f"runs/{file_name(world_id.rpartition('/')[2])}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else name_of(out)
+    name = (
+        f"runs/{file_name(world_id.rpartition('/')[2])}-{datetime.now():%Y%m%d-%H%M%S}" if out is None else name_of(out)
+    )
     folder = Path(name)
     if (folder / LAST).exists() or (folder / BEST).exists():
         raise ConfigError(f"out={name!r} holds a run: resume it, or take another folder")
