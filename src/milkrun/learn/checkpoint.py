@@ -13,8 +13,9 @@ import secrets
 import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -35,15 +36,31 @@ KEY = "milkrun"  # the entry of the metadata
 KINDS = ("policy", "run")
 LONGEST_JSON = 2**20
 LONGEST_HEADER = 2**22
-DTYPES = {torch.float32: "F32", torch.int64: "I64"}
-BYTES = {"F32": 4, "I64": 8}
+DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
+BYTES = {"F32": 4, "F64": 8, "I64": 8}
 
+T = TypeVar("T")
 Expected = Mapping[str, tuple[torch.Size, torch.dtype]]
 
 
 def expected_of(module: torch.nn.Module, prefix: str = "") -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The names, shapes and types of a module's tensors."""
     return {prefix + name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+
+
+def options_from(found: Mapping[str, Any], cls: type[T]) -> T:
+    """The options in a description: all fields of the dataclass, each of the type of its default."""
+    declared = fields(cls)  # type: ignore[arg-type]
+    if set(found) != {f.name for f in declared}:
+        raise BadCheckpoint("options: unknown or missing entries")
+    for f in declared:
+        kind = int if f.default is MISSING else type(f.default)
+        value = found[f.name]
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise BadCheckpoint(f"options: {f.name} = {str(value)[:40]} must be of type {kind.__name__}")
+        if kind in (int, float) and not 0 <= value <= 2**62:
+            raise BadCheckpoint(f"options: {f.name} = {str(value)[:40]} is out of range")
+    return cls(**found)
 
 
 def write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -94,6 +111,8 @@ def read(
     for tensor, values in tensors.items():
         if values.is_floating_point() and not bool(values.isfinite().all()):
             raise BadCheckpoint(f"{name}: {tensor} has values that are not finite")
+        if tensor.endswith(("var", ".count")) and bool((values < 0).any()):
+            raise BadCheckpoint(f"{name}: {tensor} has a negative variance or count")
     return about, tensors
 
 

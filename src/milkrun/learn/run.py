@@ -13,32 +13,38 @@ import platform
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-import milkrun
+from milkrun._version import __version__
 from milkrun.core.arguments import check_count, check_seconds, check_seed
-from milkrun.core.errors import ConfigError, TrainingError
+from milkrun.core.engine import EngineWorld
+from milkrun.core.errors import ConfigError
 from milkrun.core.features import Features, derive, fits
 from milkrun.core.files import file_name, name_of
-from milkrun.core.registry import named_world
+from milkrun.core.layouts import layouts
+from milkrun.core.registry import make, named_world
+from milkrun.core.threads import set_num_threads
 from milkrun.learn import checkpoint
 from milkrun.learn.checkpoint import SUFFIX, replace_file
 from milkrun.learn.log import Bar, Events, clock_text, draw_curve, write_curve
-from milkrun.learn.policy import NetworkPolicy
-from milkrun.learn.reinforce import Options, Reinforce
-from milkrun.learn.trained import describe, load, read_run
+from milkrun.learn.reinforce import Options
+from milkrun.learn.trained import ReinforceRun, load, read_run
 from milkrun.solvers import evaluate, policies_for
 from milkrun.solvers.named import SolverPolicy
 
 HELD_OUT, HELD_OUT_SEED = 256, 4321
-TRIAL = 20  # steps that turn minutes into steps
+FEW_HELD_OUT = 32  # in worlds whose steps are slow
+TRIAL = 20  # at most so many steps turn minutes into steps
+TRIAL_SHARE = 0.04  # of the budget
+EVALUATIONS, EVALUATION_SHARE = 20, 0.2  # at most
+TRAINING_SHARE = 0.92  # with evaluations
 REFERENCE_SHARE = 0.05  # of the budget
 QUICK_SOLVERS = ("ls", "savings")  # need no extra
 FLAT = 50  # steps without a difference between the rows of any instance
@@ -48,6 +54,34 @@ COLLAPSED = (
     "collapsed: for {flat} steps all rows of each instance had equal returns, so there is nothing to learn from; the "
     "policy plays one plan. Try --starts yes, or a smaller --lr"
 )
+
+
+class Algorithm(Protocol):
+    """The state of a run as the loop sees it: `ReinforceRun` and `PPORun`."""
+
+    world: Any
+    options: Any
+    """a dataclass with `steps` and `seed`"""
+    step: int
+    title: str
+    unit: str
+    """what a step is counted in: "instances", or "steps" of rows"""
+
+    @property
+    def per_step(self) -> int: ...
+    @property
+    def episodes(self) -> int: ...
+    def train_step(self) -> Any: ...
+    def policy(self) -> Any: ...
+    def after_evaluation(self, number: int) -> None: ...
+    def describe(self, **more: Any) -> dict[str, Any]: ...
+    def explain(self) -> dict[str, Any]: ...
+    def weights(self) -> dict[str, torch.Tensor]: ...
+    def tensors(self) -> dict[str, torch.Tensor]: ...
+
+
+Builder = Callable[[Any], Algorithm]
+"""Makes an untrained algorithm from its options."""
 
 
 @dataclass
@@ -111,11 +145,12 @@ def train(
 ) -> Run:
     """Trains a policy for a world and writes the run's folder.
 
-    `minutes` (10 by default) or `steps` is the budget; minutes are turned into steps once. `options`, `preset` and
-    `config` configure the world as in `milkrun.make`. Ctrl-C ends the running step and keeps everything.
+    `minutes` (10 by default) or `steps` is the budget; minutes are turned into steps once. A step of `ppo` is
+    one update, and `batch` its rows. `options`, `preset` and `config` configure the world as in `milkrun.make`. Ctrl-C
+    ends the running step and keeps everything.
     """
     spec = named_world(world)
-    made = milkrun.make(spec.id, 1, preset=preset, config=config, seed=0, autoreset="disabled", **options)
+    made = make(spec.id, 1, preset=preset, config=config, seed=0, autoreset="disabled", **options)
     why = fits(made)
     algorithm = algorithm or ("ppo" if why else "reinforce")
     if algorithm not in ("reinforce", "ppo"):
@@ -125,72 +160,71 @@ def train(
     if minutes is not None and steps is not None:
         raise ConfigError("give minutes or steps, not both")
     seconds = None if steps is not None else 60 * check_seconds("minutes", 10 if minutes is None else minutes)
+    given = check_count("steps", steps, 1) if steps is not None else TRIAL
+    seed = check_seed(seed)
+    device = choose_device(device)
+    chosen: Any
+    build: Builder
     if algorithm == "ppo":
         from milkrun.learn import sb3
 
-        return sb3.train(
-            made,
-            seconds=seconds,
-            steps=steps,
-            lr=lr,
-            seed=check_seed(seed),
-            device=device,
-            threads=threads,
-            every=every,
-            out=new_folder(out, spec.id),
-            progress=progress,
+        rows = None if batch is None else check_count("batch", batch, 1)
+        chosen = sb3.default_options(made, given, rows=rows, lr=lr, seed=seed)
+
+        def build(options: Any) -> Algorithm:
+            return sb3.PPORun(made, options, device)
+    else:
+        chosen = Options(
+            steps=given,
+            baseline=baseline,
+            batch=check_count("batch", batch or (512 if baseline == "rollout" else 32), 1),
+            rows_each=check_count("rows_each", rows_each or default_rows_each(made), 1),
+            starts=read_starts(starts, type(made)),
+            lr=lr or (1e-4 if baseline == "rollout" else 5e-4),
+            layers=check_count("layers", layers, 1, 16),
+            width=check_count("width", width, 8, 1024),
+            heads=check_count("heads", heads, 1, 64),
+            entropy=entropy,
+            seed=seed,
         )
-    entries = made.sizes[made.action.n]
-    chosen = Options(
-        steps=check_count("steps", steps, 1) if steps is not None else TRIAL,
-        baseline=baseline,
-        batch=check_count("batch", batch or (512 if baseline == "rollout" else 32), 1),
-        rows_each=check_count("rows_each", rows_each or min(max(entries + 1, FEWEST_ROWS), MOST_ROWS), 1),
-        starts=read_starts(starts, type(made)),
-        lr=lr or (1e-4 if baseline == "rollout" else 5e-4),
-        layers=check_count("layers", layers, 1, 16),
-        width=check_count("width", width, 8, 1024),
-        heads=check_count("heads", heads, 1, 64),
-        entropy=entropy,
-        seed=check_seed(seed),
-    )
-    if chosen.width % chosen.heads:
-        raise ConfigError(f"width={chosen.width} is not divisible by heads={chosen.heads}")
+        if chosen.width % chosen.heads:
+            raise ConfigError(f"width={chosen.width} is not divisible by heads={chosen.heads}")
+        derived = features or derive(made)
+
+        def build(options: Any) -> Algorithm:
+            return ReinforceRun(made, derived, options, device)
+
     folder = new_folder(out, spec.id)
     with computing(threads):
-        features = features or derive(made)
         bar = Bar() if progress else None
-        device = choose_device(device)
-        if starts == "try":
-            chosen = try_starts(made, features, chosen, device, bar)
+        if algorithm == "reinforce" and starts == "try":
+            chosen = try_starts(build, chosen, bar)
+        evaluations = EVALUATIONS
         if seconds is not None:
-            chosen = in_time(made, features, chosen, seconds, device)
-        state = Reinforce(made, features, chosen, device)
+            chosen, evaluations = in_time(build, chosen, seconds)
+        state = build(chosen)
         run = Run(folder, spec.id, steps=chosen.steps)
-        run.references = references_of(made, seconds or estimate(made, features, chosen, device), bar)
-        plan = {"every": every or max(1, chosen.steps // 20), "threads": threads, "device": device}
+        run.references = references_of(made, seconds or estimate(build, chosen), bar)
+        plan = {"every": every or max(1, chosen.steps // evaluations), "threads": threads, "device": device}
         write_about(run, state, plan)
         return loop(run, state, plan, bar)
 
 
 def resume(folder: str | os.PathLike[str], *, progress: bool = True, threads: int | None = None) -> Run:
-    """Continues an interrupted or killed run in its folder; on one thread to the same bits."""
+    """Continues an interrupted or killed run in its folder: `reinforce` on one thread to the same bits,
+    `ppo` with new episodes."""
     path = Path(name_of(folder))
     about, state = read_run(path / LAST)
-    if about["algorithm"] == "ppo":
-        from milkrun.learn import sb3
-
-        return sb3.resume(path, about, progress=progress)
     run = Run(path, about["world"], about["references"], about["curve"], about["step"], state.options.steps)
     plan = {**about["plan"], "threads": threads or about["plan"]["threads"]}
     with computing(plan["threads"]):
         return loop(run, state, plan, Bar() if progress else None)
 
 
-def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -> Run:
+def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -> Run:
     """Trains to the last step, or until an interrupt."""
     options, every = state.options, plan["every"]
-    judge = type(state.world)(HELD_OUT, state.world.config, seed=HELD_OUT_SEED, autoreset="disabled")
+    judge = judge_of(state.world)
     rows = {"flat": 0, "truncated": 0, "played": 0}
     recent: list[float] = []
     events = Events(run.folder)
@@ -201,7 +235,8 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
         while state.step < options.steps and not stopping and not run.ended:
             outcome = state.train_step()
             run.step = state.step
-            recent = [*recent[-19:], float(outcome.returns.mean())]
+            if outcome.returns.numel():
+                recent = [*recent[-19:], float(outcome.returns.mean())]
             rows["flat"] = rows["flat"] + 1 if is_flat(outcome.returns) else 0
             rows["truncated"] += outcome.truncated
             rows["played"] += outcome.returns.numel()
@@ -209,16 +244,14 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
                 run.ended = COLLAPSED.format(flat=FLAT)
             seconds = spent + time.perf_counter() - clock
             if state.step % every == 0 or state.step == options.steps:
-                policy = NetworkPolicy(state.network, state.features)
-                found = evaluate(judge, policy, HELD_OUT, HELD_OUT_SEED).mean
-                if state.baseline is not None:
-                    state.renew_baseline(state.step // every)
+                found = evaluate(judge, state.policy(), judge.num_envs, HELD_OUT_SEED).mean
+                state.after_evaluation(state.step // every)
                 better = found > run.best
                 row = {
                     "step": state.step,
                     "seconds": round(seconds, 2),
-                    "instances": state.step * options.batch,
-                    "train": sum(recent) / len(recent),
+                    "instances": state.episodes,
+                    "train": sum(recent) / len(recent) if recent else None,
                     "held_out": found,
                     "best": max(found, run.best),
                     "gap": None,
@@ -231,54 +264,53 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
                 save(run, state, plan)
                 events.add(row)
             if bar is not None and (
-                run.curve and run.curve[-1]["step"] == state.step or time.perf_counter() - shown > 0.5
+                (run.curve and run.curve[-1]["step"] == state.step) or time.perf_counter() - shown > 0.5
             ):
                 shown = time.perf_counter()
                 lasting = bool(run.curve) and run.curve[-1]["step"] == state.step
-                bar.show(
-                    progress_line(run, recent, state.step - first, options.batch, time.perf_counter() - clock, rows),
-                    lasting=lasting,
-                )
+                done = state.step - first
+                bar.show(progress_line(run, state, recent, done, time.perf_counter() - clock, rows), lasting=lasting)
         if state.step < options.steps and not run.ended:
             run.ended = "interrupted"
         if not run.curve or run.curve[-1]["step"] != state.step:
             save(run, state, plan)
         events.close()
-        title = f"{run.world}, {type(state).__name__}, {run.step:,} steps"
+        title = f"{run.world}, {state.title}, {run.step:,} steps"
         draw_curve(run.folder / "curve.png", run.curve, run.references, title) if run.curve else None
     return run
 
 
-def save(run: Run, state: Reinforce, plan: Mapping[str, Any]) -> None:
+def save(run: Run, state: Algorithm, plan: Mapping[str, Any]) -> None:
     """Writes the state of the run and its curve."""
-    about = describe(state, kind="run", plan=dict(plan), references=run.references, curve=run.curve)
+    about = state.describe(kind="run", plan=dict(plan), references=run.references, curve=run.curve)
     checkpoint.write(run.folder / LAST, about, state.tensors())
     write_curve(run.folder, run.curve)
 
 
-def save_policy(run: Run, state: Reinforce) -> None:
+def save_policy(run: Run, state: Algorithm) -> None:
     """Writes the weights alone."""
-    weights = {f"network.{name}": t for name, t in state.network.state_dict().items()}
-    about = describe(state, kind="policy", references=run.references, held_out=run.best)
-    checkpoint.write(run.folder / BEST, about, weights)
+    about = state.describe(kind="policy", references=run.references, held_out=run.best)
+    checkpoint.write(run.folder / BEST, about, state.weights())
 
 
 def is_flat(returns: torch.Tensor) -> bool:
-    """Whether the rows of every instance have equal returns."""
-    return returns.shape[1] > 1 and bool((returns == returns[:, :1]).all())
+    """Whether the rows of every instance have equal returns. Returns of single episodes, (E,), say nothing."""
+    return returns.ndim == 2 and returns.shape[1] > 1 and bool((returns == returns[:, :1]).all())
 
 
 def progress_line(
-    run: Run, recent: list[float], steps: int, batch: int, seconds: float, rows: Mapping[str, int]
+    run: Run, state: Algorithm, recent: list[float], steps: int, seconds: float, rows: Mapping[str, int]
 ) -> str:
     """step, return, best, gap, speed and time left."""
-    line = f"step {run.step:,}/{run.steps:,}  return {sum(recent) / len(recent):.4g}"
+    line = f"step {run.step:,}/{run.steps:,}"
+    if recent:
+        line += f"  return {sum(recent) / len(recent):.4g}"
     if run.curve:
         line += f"  best {run.best:.4g}"
     if run.gap is not None:
         name = max(run.references, key=lambda k: run.references[k])
         line += f"  gap to {name} {run.gap:+.1f} %"
-    line += f"  {steps * batch / max(seconds, 1e-9):,.0f} instances/s"
+    line += f"  {steps * state.per_step / max(seconds, 1e-9):,.0f} {state.unit}/s"
     line += f"  {clock_text((run.steps - run.step) * seconds / max(steps, 1))} left"
     if rows["truncated"] > 0.01 * rows["played"]:
         line += f"  {100 * rows['truncated'] / rows['played']:.0f} % of rows truncated"
@@ -309,58 +341,75 @@ def choose_device(device: str) -> str:
         raise ConfigError(f"device={device!r}: torch cannot use it ({str(e).splitlines()[0]})") from None
 
 
-def time_steps(world: Any, features: Features, options: Options, device: str, steps: int = TRIAL) -> float:
-    """Seconds of a training step, after the first ones, which compile."""
-    state = Reinforce(world, features, options, device)
-    for _ in range(3):
+def held_out_of(world: Any) -> int:
+    """The number of held-out instances: fewer where an engine or a picture makes steps slow."""
+    return FEW_HELD_OUT if isinstance(world, EngineWorld) or "view" in layouts(world) else HELD_OUT
+
+
+def judge_of(world: Any) -> Any:
+    """A world with a row for each held-out instance."""
+    return type(world)(held_out_of(world), world.config, seed=HELD_OUT_SEED, autoreset="disabled")
+
+
+def time_steps(build: Builder, options: Any, limit: float) -> tuple[float, Algorithm]:
+    """Seconds of a training step after the first, which compiles; of as many as fit the limit, at least one."""
+    state = build(options)
+    times: list[float] = []
+    while len(times) < TRIAL and (len(times) < 2 or sum(times) < limit):
+        start = time.perf_counter()
         state.train_step()
+        times.append(time.perf_counter() - start)
+    return sorted(times[1:])[len(times[1:]) // 2], state
+
+
+def in_time(build: Builder, options: Any, seconds: float) -> tuple[Any, int]:
+    """The options with as many steps as the budget allows, and the number of evaluations, whose time is deducted."""
+    each, state = time_steps(build, options, TRIAL_SHARE * seconds)
     start = time.perf_counter()
-    for _ in range(steps - 3):
-        state.train_step()
-    return (time.perf_counter() - start) / (steps - 3)
+    evaluate(judge_of(state.world), state.policy(), held_out_of(state.world), HELD_OUT_SEED)
+    judged = time.perf_counter() - start
+    evaluations = min(EVALUATIONS, max(1, int(EVALUATION_SHARE * seconds / judged)))
+    return replace(options, steps=max(1, int((TRAINING_SHARE * seconds - evaluations * judged) / each))), evaluations
 
 
-def in_time(world: Any, features: Features, options: Options, seconds: float, device: str) -> Options:
-    """The options with as many steps as the budget allows, references and evaluation included."""
-    each = time_steps(world, features, options, device)
-    return Options(**{**asdict(options), "steps": max(1, int(0.92 * seconds / each))})
-
-
-def estimate(world: Any, features: Features, options: Options, device: str) -> float:
+def estimate(build: Builder, options: Any) -> float:
     """Seconds that a run of given steps may take."""
-    return options.steps * time_steps(world, features, options, device, steps=min(TRIAL, options.steps + 4))
+    return float(options.steps * time_steps(build, options, limit=1.0)[0])
 
 
-def try_starts(world: Any, features: Features, options: Options, device: str, bar: Bar | None) -> Options:
+def default_rows_each(world: Any) -> int:
+    return min(max(world.sizes[world.action.n] + 1, FEWEST_ROWS), MOST_ROWS)
+
+
+def try_starts(build: Builder, options: Options, bar: Bar | None) -> Options:
     """Trains 100 steps with and without given starts, and keeps what is better on held-out instances."""
     means = {}
     for starts in (True, False):
         if bar is not None:
             bar.show(f"trying starts={'yes' if starts else 'no'}")
-        state = Reinforce(world, features, Options(**{**asdict(options), "steps": 100, "starts": starts}), device)
+        state = build(replace(options, steps=100, starts=starts))
         for _ in range(100):
             state.train_step()
-        judge = type(world)(HELD_OUT, world.config, seed=HELD_OUT_SEED, autoreset="disabled")
-        means[starts] = evaluate(judge, NetworkPolicy(state.network, features), HELD_OUT, HELD_OUT_SEED).mean
-    return Options(**{**asdict(options), "starts": max(means, key=lambda k: means[k])})
+        means[starts] = evaluate(judge_of(state.world), state.policy(), HELD_OUT, HELD_OUT_SEED).mean
+    return replace(options, starts=max(means, key=lambda k: means[k]))
 
 
 def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, float]:
     """Mean returns on the held-out instances: every policy of the world and one solver, within their share of the
     budget. Slower ones are left out."""
-    cls, found = type(world), {}
+    cls, found = type(world), dict[str, float]()
     limit = REFERENCE_SHARE * seconds
     start = time.perf_counter()
     players = {name: factory(0) for name, factory in policies_for(world.id).items()}
     for name in solvers_of(cls):
-        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, 0.5 * limit / HELD_OUT))
+        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, 0.5 * limit / held_out_of(world)))
     for name, player in players.items():
         if time.perf_counter() - start > limit and found:
             break
         if bar is not None:
             bar.show(f"reference {name} (at most {clock_text(limit)} for all)")
-        judge = cls(HELD_OUT, world.config, seed=HELD_OUT_SEED, autoreset="disabled")
-        found[name] = evaluate(judge, player, HELD_OUT, HELD_OUT_SEED).mean
+        judge = judge_of(world)
+        found[name] = evaluate(judge, player, judge.num_envs, HELD_OUT_SEED).mean
     return found
 
 
@@ -390,7 +439,7 @@ def new_folder(out: Any, world_id: str) -> Path:
     return folder
 
 
-def write_about(run: Run, state: Reinforce, plan: Mapping[str, Any]) -> None:
+def write_about(run: Run, state: Algorithm, plan: Mapping[str, Any]) -> None:
     """run.json."""
     about = {
         "world": run.world,
@@ -398,12 +447,11 @@ def write_about(run: Run, state: Reinforce, plan: Mapping[str, Any]) -> None:
         "options": asdict(state.options),
         "plan": dict(plan),
         "references": run.references,
-        "held_out": {"instances": HELD_OUT, "seed": HELD_OUT_SEED},
-        "features": str(state.features).splitlines(),
-        "milkrun": milkrun.__version__,
+        "held_out": {"instances": held_out_of(state.world), "seed": HELD_OUT_SEED},
+        **state.explain(),
+        "milkrun": __version__,
         "torch": torch.__version__,
         "torch_threads": torch.get_num_threads(),
-        "linear": "1x1 convolution on the CPU from 16 instances, float32",
         "machine": f"{platform.machine()}, {platform.processor() or platform.system()}, {os.cpu_count()} cores",
     }
     replace_file(run.folder / "run.json", (json.dumps(about, indent=1) + "\n").encode())
@@ -416,17 +464,17 @@ def computing(threads: int | None) -> Iterator[None]:
     try:
         if threads is not None:
             torch.set_num_threads(check_count("threads", threads, 1))
-            milkrun.set_num_threads(threads)
+            set_num_threads(threads)
         yield
     finally:
         torch.set_num_threads(before)
         if threads is not None:
-            milkrun.set_num_threads(None)
+            set_num_threads(None)
 
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """A list that the first SIGINT or SIGTERM fills. The second stops at once."""
+    """A list that the first SIGINT or SIGTERM fills. The second of the same kind stops at once."""
     received: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield received
@@ -435,15 +483,12 @@ def interruptible() -> Iterator[list[int]]:
 
     def stop(number: int, frame: Any) -> None:
         received.append(number)
-        restore()
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(number, before[number])
 
     try:
         for number in before:
             signal.signal(number, stop)
         yield received
     finally:
-        restore()
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""What a checkpoint of `reinforce` says, and the policy or the run that it makes.
+"""What a checkpoint says, and the policy or the run that it makes.
 
 The description of a file is checked value by value: the world must be registered, its options must pass its own
 configuration, the sizes of the network are bounded, and every field must exist with the declared role.
@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 
-import milkrun
 from milkrun.core.errors import BadCheckpoint
 from milkrun.core.features import GROUPS, Features
-from milkrun.core.registry import world_spec
-from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, read
+from milkrun.core.registry import make, world_spec
+from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, options_from, read
 from milkrun.learn.network import Network, Sizes
 from milkrun.learn.policy import NetworkPolicy, check_fields
 from milkrun.learn.reinforce import BASELINES, Options, Reinforce
@@ -27,24 +26,57 @@ MOST = {"nodes": 4096, "places": 16, "numbers": 4096, "changing": 4096, "width":
 """Upper bounds of what a file may say of a network."""
 
 
-def describe(state: Reinforce, **more: Any) -> dict[str, Any]:
-    """The description of a policy or a run of `reinforce`."""
-    f = state.features
-    return {
-        "algorithm": "reinforce",
-        "world": state.world.id,
-        "config": state.world.config.as_json(),
-        "features": {
-            "axis": f.axis,
-            **{group: list(getattr(f, group)) for group in GROUPS},
-            "scale": {name: list(pair) for name, pair in f.scale.items()},
-            "flag": f.flag,
-        },
-        "sizes": asdict(state.sizes),
-        "options": asdict(state.options),
-        "step": state.step,
-        **more,
-    }
+class ReinforceRun(Reinforce):
+    """`Reinforce` with its policy and its files, for the loop of `run.py`."""
+
+    title = "REINFORCE"
+    unit = "instances"
+
+    @property
+    def per_step(self) -> int:
+        return self.options.batch
+
+    @property
+    def episodes(self) -> int:
+        return self.step * self.options.batch
+
+    def policy(self) -> NetworkPolicy:
+        """The policy as it is now; a further step changes it."""
+        return NetworkPolicy(self.network, self.features)
+
+    def after_evaluation(self, number: int) -> None:
+        """Renews a greedy baseline that the network surpasses."""
+        self.renew_baseline(number)
+
+    def describe(self, **more: Any) -> dict[str, Any]:
+        """The description of the policy or the run."""
+        f = self.features
+        return {
+            "algorithm": "reinforce",
+            "world": self.world.id,
+            "config": self.world.config.as_json(),
+            "features": {
+                "axis": f.axis,
+                **{group: list(getattr(f, group)) for group in GROUPS},
+                "scale": {name: list(pair) for name, pair in f.scale.items()},
+                "flag": f.flag,
+            },
+            "sizes": asdict(self.sizes),
+            "options": asdict(self.options),
+            "step": self.step,
+            **more,
+        }
+
+    def explain(self) -> dict[str, Any]:
+        """For run.json."""
+        return {
+            "features": str(self.features).splitlines(),
+            "linear": "1x1 convolution on the CPU from 16 instances, float32",
+        }
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """All that the policy is."""
+        return {f"network.{name}": t for name, t in self.network.state_dict().items()}
 
 
 def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int = 0, device: str = "cpu") -> Any:
@@ -53,11 +85,11 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
     made: dict[str, Any] = {}
 
     def expect(about: dict[str, Any]) -> Expected:
+        world = made["world"] = world_of(about)
         if about["algorithm"] == "ppo":
             from milkrun.learn import sb3
 
             return sb3.expect(about, made)
-        world = world_of(about)
         made["features"] = features_of(about["features"])
         made["network"] = empty_network(sizes_of(about["sizes"]))
         check_fields(made["features"], world, made["network"])
@@ -68,20 +100,25 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
     if about["algorithm"] == "ppo":
         from milkrun.learn import sb3
 
-        return sb3.policy_of(about, tensors, made)
+        return sb3.policy_of(tensors, made, decode, seed, device)
     network = Network(made["network"].sizes).to(device)
     network.load_state_dict(part(tensors, "network."))
     return NetworkPolicy(network, made["features"], decode, seed)
 
 
-def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[str, Any], Reinforce]:
+def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[str, Any], Any]:
     """The state of a run, to continue it."""
     made: dict[str, Any] = {}
 
     def expect(about: dict[str, Any]) -> Expected:
         if about["kind"] != "run":
             raise BadCheckpoint("is a policy, not a run that can be continued")
-        made["world"], made["features"] = world_of(about), features_of(about["features"])
+        made["world"] = world_of(about)
+        if about["algorithm"] == "ppo":
+            from milkrun.learn import sb3
+
+            return sb3.expect(about, made)
+        made["features"] = features_of(about["features"])
         made["options"] = options_of(about["options"])
         network = empty_network(sizes_of(about["sizes"]))
         check_fields(made["features"], made["world"], network)
@@ -90,7 +127,11 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
         return {**expected_of(network, "network."), **_run_tensors(about, network)}
 
     about, tensors = read(path, expect)
-    state = Reinforce(made["world"], made["features"], made["options"], device)
+    if about["algorithm"] == "ppo":
+        from milkrun.learn import sb3
+
+        return about, sb3.run_of(about, tensors, made, device)
+    state = ReinforceRun(made["world"], made["features"], made["options"], device)
     state.load_tensors(tensors, about["step"])
     return about, state
 
@@ -114,7 +155,7 @@ def world_of(about: Mapping[str, Any]) -> Any:
     if not isinstance(about["world"], str) or not isinstance(about["config"], dict):
         raise BadCheckpoint("world must be an id and config an object")
     spec = world_spec(about["world"])
-    return milkrun.make(spec.id, 1, config=about["config"], seed=0, autoreset="disabled")
+    return make(spec.id, 1, config=about["config"], seed=0, autoreset="disabled")
 
 
 def empty_network(sizes: Sizes) -> Network:
@@ -149,26 +190,18 @@ def features_of(found: Mapping[str, Any]) -> Features:
         scale[name] = shift, factor
     if not isinstance(found["axis"], str) or not isinstance(found["flag"], bool):
         raise BadCheckpoint("features: axis must be a text and flag true or false")
-    groups = {group: texts(found[group]) for group in GROUPS}
+    groups: dict[str, Any] = {group: texts(found[group]) for group in GROUPS}
     return Features(found["axis"], **groups, scale=scale, flag=found["flag"])
 
 
 def options_of(found: Mapping[str, Any]) -> Options:
     """The options of a run, each of the type of its default."""
-    if set(found) != {f.name for f in fields(Options)}:
-        raise BadCheckpoint("options: unknown or missing entries")
-    for f in fields(Options):
-        kind = int if f.default is MISSING else type(f.default)
-        value = found[f.name]
-        if type(value) is not kind and not (kind is float and type(value) is int):
-            raise BadCheckpoint(f"options: {f.name} = {str(value)[:40]} must be of type {kind.__name__}")
-        if kind in (int, float) and not 0 <= value <= 2**62:
-            raise BadCheckpoint(f"options: {f.name} = {str(value)[:40]} is out of range")
-    if found["baseline"] not in BASELINES or min(found["steps"], found["batch"], found["rows_each"]) < 1:
+    options = options_from(found, Options)
+    if options.baseline not in BASELINES or min(options.steps, options.batch, options.rows_each) < 1:
         raise BadCheckpoint("options: baseline, steps, batch or rows_each is out of range")
-    if found["batch"] * found["rows_each"] > 2**22:
+    if options.batch * options.rows_each > 2**22:
         raise BadCheckpoint("options: more than 4,194,304 rows")
-    return Options(**found)
+    return options
 
 
-__all__ = ["SUFFIX", "describe", "load", "read_run"]
+__all__ = ["SUFFIX", "ReinforceRun", "load", "read_run"]
