@@ -24,7 +24,7 @@ import torch
 
 import milkrun
 from milkrun.core.arguments import check_count, check_seconds, check_seed
-from milkrun.core.errors import ConfigError, TrainingError
+from milkrun.core.errors import ConfigError
 from milkrun.core.features import Features, derive, fits
 from milkrun.core.files import file_name, name_of
 from milkrun.core.registry import named_world
@@ -231,7 +231,7 @@ def loop(run: Run, state: Reinforce, plan: Mapping[str, Any], bar: Bar | None) -
                 save(run, state, plan)
                 events.add(row)
             if bar is not None and (
-                run.curve and run.curve[-1]["step"] == state.step or time.perf_counter() - shown > 0.5
+                (run.curve and run.curve[-1]["step"] == state.step) or time.perf_counter() - shown > 0.5
             ):
                 shown = time.perf_counter()
                 lasting = bool(run.curve) and run.curve[-1]["step"] == state.step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields
 from typing import Any
 
@@ -72,6 +72,12 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
     network = Network(made["network"].sizes).to(device)
     network.load_state_dict(part(tensors, "network."))
     return NetworkPolicy(network, made["features"], decode, seed)
+
+
+def player(path: str, decode: str | None = None) -> Callable[[int], Any]:
+    """The policy in a file as a factory of policies by seed, for `milkrun.solvers`."""
+    policy = load(path, decode)
+    return policy.seeded
 
 
 def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[str, Any], Reinforce]:
