@@ -1,6 +1,6 @@
 """A trained network as a policy: `policy(world)` returns one action a row.
 
-`greedy` and `sample` decide at each step. The other decodings plan whole episodes: copies of a row are played in another
+`greedy` and `sample` decide at each step. The other decodings plan whole episodes: they play copies of a row in another
 world, and the best plan is handed out step by step.
 
     starts     a greedy copy for each first action, and one that is free to choose it

@@ -348,7 +348,8 @@ def try_starts(world: Any, features: Features, options: Options, device: str, ba
 def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, float]:
     """Mean returns on the held-out instances: every policy of the world and one solver, within their share of the
     budget. Slower ones are left out."""
-    cls, found = type(world), {}
+    cls = type(world)
+    found: dict[str, float] = {}
     limit = REFERENCE_SHARE * seconds
     start = time.perf_counter()
     players = {name: factory(0) for name, factory in policies_for(world.id).items()}

@@ -155,7 +155,7 @@ def features_of(found: Mapping[str, Any]) -> Features:
         scale[name] = shift, factor
     if not isinstance(found["axis"], str) or not isinstance(found["flag"], bool):
         raise BadCheckpoint("features: axis must be a text and flag true or false")
-    groups = {group: texts(found[group]) for group in GROUPS}
+    groups: dict[str, Any] = {group: texts(found[group]) for group in GROUPS}
     return Features(found["axis"], **groups, scale=scale, flag=found["flag"])
 
 

@@ -25,8 +25,8 @@ def players_of(world_id: str, time_limit: float = 1.0) -> dict[str, Factory]:
 
 
 def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.0) -> tuple[str, Factory]:
-    """A policy or method by its name, or a trained policy by its file; by default the first heuristic of the world, else
-    random."""
+    """A policy or method by its name, or a trained policy by its file; by default the first heuristic of the world,
+    else random."""
     spec = world_spec(world_id)
     if name is not None and (factory := policy_file(name)):
         return name, factory

@@ -229,7 +229,7 @@ FILES = {".safetensors": "milkrun.learn.trained:player"}
 
 
 def policy_file(name: str) -> Factory | None:
-    """The factory of a policy that is named by its file, such as "best.safetensors" or "best.safetensors:starts"; None for
+    """The factory of a policy that is named by its file, as "best.safetensors" or "best.safetensors:starts"; None for
     other names."""
     for suffix, reader in FILES.items():
         path, found, decode = name.partition(f"{suffix}:") if f"{suffix}:" in name else (name, "", "")

@@ -89,8 +89,8 @@ def solve(
 
     `time_limit` (seconds for each instance without compile time), `seed` and `iterations` are for `pyvrp`, `ortools`
     and `improve`. With `iterations` (solutions for `ortools`) `time_limit` has no effect, and the result does not
-    depend on the speed of the machine. `rule` is for `insertion`. A method may also be a policy of the world, or the file
-    of a trained one; its play is the solution.
+    depend on the speed of the machine. `rule` is for `insertion`. A method may also be a policy of the world, or the
+    file of a trained one; its play is the solution.
 
     `workers` is the number of cores, used by threads (heuristics) or processes. `progress=True` shows a bar, which also
     shows when code is compiled. For every method the mask of the world allows the actions in their order.
