@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ HELD_OUT, HELD_OUT_SEED = 256, 4321
 TRIAL = 20  # steps that turn minutes into steps
 REFERENCE_SHARE = 0.05  # of the budget
 QUICK_SOLVERS = ("ls", "savings")  # need no extra
+LEAST_SEARCH = 0.05  # seconds of PyVRP for an instance
 FLAT = 50  # steps without a difference between the rows of any instance
 FEWEST_ROWS, MOST_ROWS = 16, 65
 LAST, BEST = f"last{SUFFIX}", f"best{SUFFIX}"
@@ -353,8 +355,9 @@ def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, floa
     limit = REFERENCE_SHARE * seconds
     start = time.perf_counter()
     players = {name: factory(0) for name, factory in policies_for(world.id).items()}
-    for name in solvers_of(cls):
-        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, 0.5 * limit / HELD_OUT))
+    each = 0.8 * limit / HELD_OUT
+    for name in solvers_of(cls, each):
+        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, each))
     for name, player in players.items():
         if time.perf_counter() - start > limit and found:
             break
@@ -365,13 +368,11 @@ def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, floa
     return found
 
 
-def solvers_of(cls: Any) -> list[str]:
-    """PyVRP if it is installed and plays this world, and else a quick solver."""
-    from importlib.util import find_spec
-
+def solvers_of(cls: Any, seconds: float) -> list[str]:
+    """PyVRP if it is installed, plays this world and has time for each instance; else a quick solver."""
     if not cls.plans_are_actions:
         return []
-    if "pyvrp" in cls.solvers and find_spec("pyvrp") is not None:
+    if "pyvrp" in cls.solvers and find_spec("pyvrp") is not None and seconds >= LEAST_SEARCH:
         return ["pyvrp"]
     return [name for name in QUICK_SOLVERS if name in cls.solvers][:1]
 

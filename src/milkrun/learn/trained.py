@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import milkrun
-from milkrun.core.errors import BadCheckpoint
+from milkrun.core.errors import BadCheckpoint, ConfigError
 from milkrun.core.features import GROUPS, Features
 from milkrun.core.registry import world_spec
 from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, read
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
         world = world_of(about)
         made["features"] = features_of(about["features"])
         made["network"] = empty_network(sizes_of(about["sizes"]))
-        check_fields(made["features"], world, made["network"])
+        _check_fit(made["features"], world, made["network"])
         found = expected_of(made["network"], "network.")
         return found if about["kind"] == "policy" else {**found, **_run_tensors(about, made["network"])}
 
@@ -90,7 +90,7 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
         made["world"], made["features"] = world_of(about), features_of(about["features"])
         made["options"] = options_of(about["options"])
         network = empty_network(sizes_of(about["sizes"]))
-        check_fields(made["features"], made["world"], network)
+        _check_fit(made["features"], made["world"], network)
         if type(about["step"]) is not int or not 0 <= about["step"] <= made["options"].steps:
             raise BadCheckpoint(f"step = {about['step']!r} of {made['options'].steps}")
         return {**expected_of(network, "network."), **_run_tensors(about, network)}
@@ -99,6 +99,13 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
     state = Reinforce(made["world"], made["features"], made["options"], device)
     state.load_tensors(tensors, about["step"])
     return about, state
+
+
+def _check_fit(features: Features, world: Any, network: Network) -> None:
+    try:
+        check_fields(features, world, network)
+    except ConfigError as e:
+        raise BadCheckpoint(str(e)) from None
 
 
 def _run_tensors(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
