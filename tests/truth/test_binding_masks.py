@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import milkrun
-from tests.truth.binding_players import PLAYERS
+from tests.small import functional
+from tests.truth.binding_players import PLAYERS, TorchRL
 from tests.truth.test_cross_binding import CASES, SEED
 
 pytestmark = pytest.mark.truth
 by_player = pytest.mark.parametrize("player_class", PLAYERS, ids=lambda player: player.__name__)
-by_case = pytest.mark.parametrize(("id", "options"), CASES, ids=str)
 KINDS = {"milkrun/CVRP-v0", "milkrun/SDWCVRP-v0", "milkrun/TSPKopt-v0", "milkrun/TruckDrone-v0"}
 by_kind = pytest.mark.parametrize(("id", "options"), [case for case in CASES if case[0] in KINDS], ids=str)
 
@@ -55,8 +55,11 @@ def test_masks_are_the_worlds_and_never_empty(id, options, player_class):
 
 
 @pytest.mark.long
-@by_player
-@by_case
+@pytest.mark.parametrize(
+    ("player_class", "id", "options"),
+    [(player, *case) for player in PLAYERS for case in CASES if player is not TorchRL or functional(case[0])],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_a_hundred_thousand_steps(id, options, player_class):
     """The same over 10^5 steps of rows of every world and binding."""
     rows, turns = (1, 100_000) if player_class.one_row else (500, 200)

@@ -39,8 +39,8 @@ class Linear(nn.Linear):
     """nn.Linear; on a CPU a 1x1 convolution with the channels last.
 
     torch multiplies float32 matrices by MKL, which on AMD processors uses half of the vector units; convolutions go to
-    oneDNN, which uses all of them on any processor, at the same precision. The choice depends on device and shape alone.
-    Below ONE_DNN instances torch does not use oneDNN, and rounds differently.
+    oneDNN, which uses all of them, at the same precision. The choice depends on device and shape alone. Below ONE_DNN
+    instances torch does not use oneDNN, and rounds differently.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """A trained network as a policy: `policy(world)` returns one action a row.
 
-`greedy` and `sample` decide at each step. The other decodings plan whole episodes: copies of a row are played in a world
-of the policy's own, and the best plan is handed out step by step.
+`greedy` and `sample` decide at each step. The other decodings plan whole episodes: they play copies of a row in another
+world, and the best plan is handed out step by step.
 
     starts     a greedy copy for each first action, and one that is free to choose it
     sample=K   a greedy copy and K - 1 sampled ones
@@ -26,7 +26,7 @@ from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
 from milkrun.learn.network import Inputs, Network, Tables
-from milkrun.learn.reinforce import Player, Record
+from milkrun.learn.reinforce import Player
 
 TRIED = 16  # instances of a trial of symmetry, or of draws in a step
 AGREE = 1e-4  # the largest relative difference of returns of mirrored instances
@@ -78,6 +78,10 @@ class NetworkPolicy:
         self._tables: Tables | None = None  # of each row
         self._plans = np.zeros((0, 0), np.int64)
         self._planned = np.zeros(0, bool)
+
+    def seeded(self, seed: int) -> NetworkPolicy:
+        """The same network with another seed of its draws."""
+        return NetworkPolicy(self.network, self.features, self.decode, seed)
 
     @torch.no_grad()
     def __call__(self, world: Any) -> np.ndarray:

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 
 from milkrun.core.errors import ConfigError, TrainingError
-from milkrun.core.launcher import NO_LIMIT
 from milkrun.core.features import Features
 from milkrun.core.fields import Role
+from milkrun.core.launcher import NO_LIMIT
 from milkrun.learn.network import Inputs, Network, Sizes, Tables
 
 CHUNK = 2048  # queries that are scored at once, so that intermediate results fit the CPU cache

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,7 +47,9 @@ TRIAL_SHARE = 0.04  # of the budget
 EVALUATIONS, EVALUATION_SHARE = 20, 0.2  # at most
 TRAINING_SHARE = 0.92  # with evaluations
 REFERENCE_SHARE = 0.05  # of the budget
+LEAST_REFERENCES = 1.0  # seconds, of a run of few steps
 QUICK_SOLVERS = ("ls", "savings")  # need no extra
+LEAST_SEARCH = 0.05  # seconds of PyVRP for an instance
 FLAT = 50  # steps without a difference between the rows of any instance
 FEWEST_ROWS, MOST_ROWS = 16, 65
 LAST, BEST = f"last{SUFFIX}", f"best{SUFFIX}"
@@ -397,12 +400,14 @@ def try_starts(build: Builder, options: Options, bar: Bar | None) -> Options:
 def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, float]:
     """Mean returns on the held-out instances: every policy of the world and one solver, within their share of the
     budget. Slower ones are left out."""
-    cls, found = type(world), dict[str, float]()
-    limit = REFERENCE_SHARE * seconds
+    cls = type(world)
+    found: dict[str, float] = {}
+    limit = max(LEAST_REFERENCES, REFERENCE_SHARE * seconds)
     start = time.perf_counter()
     players = {name: factory(0) for name, factory in policies_for(world.id).items()}
-    for name in solvers_of(cls):
-        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, 0.5 * limit / held_out_of(world)))
+    each = 0.8 * limit / held_out_of(world)
+    for name in solvers_of(cls, each):
+        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, each))
     for name, player in players.items():
         if time.perf_counter() - start > limit and found:
             break
@@ -413,13 +418,11 @@ def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, floa
     return found
 
 
-def solvers_of(cls: Any) -> list[str]:
-    """PyVRP if it is installed and plays this world, and else a quick solver."""
-    from importlib.util import find_spec
-
+def solvers_of(cls: Any, seconds: float) -> list[str]:
+    """PyVRP if it is installed, plays this world and has time for each instance; else a quick solver."""
     if not cls.plans_are_actions:
         return []
-    if "pyvrp" in cls.solvers and find_spec("pyvrp") is not None:
+    if "pyvrp" in cls.solvers and find_spec("pyvrp") is not None and seconds >= LEAST_SEARCH:
         return ["pyvrp"]
     return [name for name in QUICK_SOLVERS if name in cls.solvers][:1]
 
@@ -479,7 +482,7 @@ def interruptible() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: Any) -> None:
         received.append(number)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
 import torch
 
-from milkrun.core.errors import BadCheckpoint
+from milkrun.core.errors import BadCheckpoint, ConfigError
 from milkrun.core.features import GROUPS, Features
 from milkrun.core.registry import make, world_spec
 from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, options_from, read
@@ -92,7 +92,7 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
             return sb3.expect(about, made)
         made["features"] = features_of(about["features"])
         made["network"] = empty_network(sizes_of(about["sizes"]))
-        check_fields(made["features"], world, made["network"])
+        _check_fit(made["features"], world, made["network"])
         found = expected_of(made["network"], "network.")
         return found if about["kind"] == "policy" else {**found, **_run_tensors(about, made["network"])}
 
@@ -104,6 +104,12 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
     network = Network(made["network"].sizes).to(device)
     network.load_state_dict(part(tensors, "network."))
     return NetworkPolicy(network, made["features"], decode, seed)
+
+
+def player(path: str, decode: str | None = None) -> Callable[[int], Any]:
+    """The policy in a file as a factory of policies by seed, for `milkrun.solvers`."""
+    policy = load(path, decode)
+    return policy.seeded
 
 
 def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[str, Any], Any]:
@@ -121,7 +127,7 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
         made["features"] = features_of(about["features"])
         made["options"] = options_of(about["options"])
         network = empty_network(sizes_of(about["sizes"]))
-        check_fields(made["features"], made["world"], network)
+        _check_fit(made["features"], made["world"], network)
         if type(about["step"]) is not int or not 0 <= about["step"] <= made["options"].steps:
             raise BadCheckpoint(f"step = {about['step']!r} of {made['options'].steps}")
         return {**expected_of(network, "network."), **_run_tensors(about, network)}
@@ -134,6 +140,13 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
     state = ReinforceRun(made["world"], made["features"], made["options"], device)
     state.load_tensors(tensors, about["step"])
     return about, state
+
+
+def _check_fit(features: Features, world: Any, network: Network) -> None:
+    try:
+        check_fields(features, world, network)
+    except ConfigError as e:
+        raise BadCheckpoint(str(e)) from None
 
 
 def _run_tensors(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
