@@ -46,6 +46,7 @@ TRIAL_SHARE = 0.04  # of the budget
 EVALUATIONS, EVALUATION_SHARE = 20, 0.2  # at most
 TRAINING_SHARE = 0.92  # with evaluations
 REFERENCE_SHARE = 0.05  # of the budget
+LEAST_REFERENCES = 1.0  # seconds, of a run of few steps
 QUICK_SOLVERS = ("ls", "savings")  # need no extra
 FLAT = 50  # steps without a difference between the rows of any instance
 FEWEST_ROWS, MOST_ROWS = 16, 65
@@ -398,7 +399,7 @@ def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, floa
     """Mean returns on the held-out instances: every policy of the world and one solver, within their share of the
     budget. Slower ones are left out."""
     cls, found = type(world), dict[str, float]()
-    limit = REFERENCE_SHARE * seconds
+    limit = max(LEAST_REFERENCES, REFERENCE_SHARE * seconds)
     start = time.perf_counter()
     players = {name: factory(0) for name, factory in policies_for(world.id).items()}
     for name in solvers_of(cls):
@@ -479,7 +480,7 @@ def interruptible() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, frame: Any) -> None:
         received.append(number)
