@@ -139,7 +139,7 @@ class Features:
         return values[world.instance_row] if world.fields[name].role is Role.INSTANCE else values
 
     def _number(self, world: Any, name: str) -> np.ndarray:
-        width = _choices(world.fields[name], world.sizes)
+        width = choices(world.fields[name], world.sizes)
         if not width:
             return self._of_rows(world, name)
         choice = getattr(world, name)
@@ -156,13 +156,13 @@ def _count(world: Any, names: tuple[str, ...], leading: int) -> int:
     return sum(int(np.prod(world.fields[name].shape(world.sizes)[leading:])) for name in names)
 
 
-def _choices(f: Field, sizes: Mapping[str, int]) -> int:
+def choices(f: Field, sizes: Mapping[str, int]) -> int:
     """The width of an index that becomes one-hot; 0 for other fields."""
     return sizes[f.index] if f.index is not None and not f.dims else 0
 
 
 def _number_width(world: Any, name: str) -> int:
-    return _choices(world.fields[name], world.sizes) or _count(world, (name,), 0)
+    return choices(world.fields[name], world.sizes) or _count(world, (name,), 0)
 
 
 # -- from declarations ------------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _group(f: Field, world: Any, has_views: bool) -> str:
         return "places"
     if f.name == "i":
         return "the count of steps"
-    if _choices(f, sizes) > MOST_CHOICES:
+    if choices(f, sizes) > MOST_CHOICES:
         return f"an index of more than {MOST_CHOICES} values"
     width = int(np.prod(f.shape(sizes)))
     return "numbers" if width <= LONGEST else f"{width} numbers, more than {LONGEST}, without the axis {axis!r}"
@@ -287,7 +287,7 @@ def _measure(
             for names in groups.values():
                 if name in names:
                     names.remove(name)
-        elif play.fields[name].dtype != bool_ and name not in views and not _choices(play.fields[name], play.sizes):
+        elif play.fields[name].dtype != bool_ and name not in views and not choices(play.fields[name], play.sizes):
             deviation = values.std()
             scale[name] = float(values.mean()), float(1 / deviation) if deviation > 0 else 1.0
     return scale
