@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.interpreter.faults import fault
+from milkrun.core.interpreter.scalars import as_scalar
 
 NO_ROWS, ROW, INSTANCE = 0, 1, 2
 """What the first axis counts: no rows, rows, instance rows."""
@@ -32,20 +33,6 @@ class ActiveRow:
         self.row: int | None = None
         self.own: tuple[int | None, int | None, int | None] = (None, None, None)  # by NO_ROWS, ROW, INSTANCE
         self.generating = False
-
-
-def as_scalar(value: Any, shown: str = "") -> Any:
-    """A number as interpreted kernels hold it: Python's int and bool, numpy's uint64, float32 and float64.
-
-    An array is refused as allocated by `shown`; other values stay.
-    """
-    if isinstance(value, np.ndarray):
-        raise fault(f"{shown} makes an array: kernels allocate nothing; write a loop or declare a scratch field")
-    if isinstance(value, (np.bool_, np.integer)):
-        return value if isinstance(value, np.uint64) else value.item()
-    if type(value) is float:
-        return np.float64(value)
-    return tuple(as_scalar(item, shown) for item in value) if type(value) is tuple else value
 
 
 class CheckedArray:

@@ -25,6 +25,7 @@ from milkrun.core.interpreter.checked_array import (
     memory_at,
 )
 from milkrun.core.interpreter.faults import fault, unknown_field
+from milkrun.core.interpreter.scalars import Float64
 from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 
 _ACCESS = {Role.INSTANCE: GENERATE_ONLY, Role.KEY: GENERATE_ONLY, Role.CONSTANT: CONSTANT}
@@ -88,7 +89,7 @@ class CheckedRecord:
     def _field(self, name: str) -> Any:
         f, word = self._layout.fields[name], self._words[self._layout.slots[name]]
         if f.role is Role.CONSTANT and not f.dims:
-            return word.view(np.float64) if f.dtype.kind == "f" else int(word)
+            return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
         if self._validating and (f.tally or f.role is Role.VIEW):
             kind = "a tally" if f.tally else "a view"
             raise fault(
