@@ -37,7 +37,7 @@ def test_views_show_what_copies_show(id):
 
 @pytest.mark.parametrize("id", IDS[:2])
 def test_a_loop_of_views_sees_every_end(id):
-    """Flags and rewards of steps through TorchRL's own way, which a TensorDict with "next" takes, equal those of copies."""
+    """A TensorDict with "next" takes TorchRL's own way through a step; flags and rewards equal those of copies."""
     ends = []
     for copy in (True, False):
         env = env_of(id, copy, max_steps=12)
@@ -50,7 +50,7 @@ def test_a_loop_of_views_sees_every_end(id):
             seen.append((stepped["next", "done"].tolist(), stepped["next", "reward"].tolist()))
         ends.append(seen)
     assert ends[0] == ends[1]
-    assert any(True in sum(done, []) for done, _ in ends[0])
+    assert any([True] in done for done, _ in ends[0])
 
 
 def test_views_are_the_memory_of_the_world():

@@ -52,10 +52,15 @@ class CheckedArray:
         written: np.ndarray | None = None,
         origin: tuple[CheckedArray, tuple[Any, ...]] | None = None,
     ) -> None:
-        self._data, self._name, self._active = data, name, active
-        self._axis, self._access, self._written = axis, access, written
+        self._data = data
+        self._name = name
+        self._active = active
+        self._axis = axis
+        self._access = access
+        self._written = written
         self._origin = origin  # the array that this is a part of, and its index there
-        self.shape, self.ndim = data.shape, data.ndim
+        self.shape = data.shape
+        self.ndim = data.ndim
 
     # -- reading --------------------------------------------------------------------------------------------------
 

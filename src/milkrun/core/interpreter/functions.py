@@ -26,7 +26,8 @@ class Namespace:
     """A module as interpreted kernels see it; `mean` gives each of its names a meaning."""
 
     def __init__(self, module: ModuleType, mean: Callable[[Any], Any]) -> None:
-        self._module, self._mean = module, mean
+        self._module = module
+        self._mean = mean
 
     def __getattr__(self, name: str) -> Any:
         value = vars(self)[name] = self._mean(getattr(self._module, name))

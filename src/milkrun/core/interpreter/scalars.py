@@ -54,7 +54,8 @@ class IntegerType:
     def __init__(self, kind: Any) -> None:
         self.dtype = np.dtype(kind)
         info = np.iinfo(kind)
-        self._low, self._high = int(info.min), int(info.max)
+        self._low = int(info.min)
+        self._high = int(info.max)
 
     def __call__(self, value: Any = 0) -> Any:
         if isinstance(value, (float, np.floating)):
