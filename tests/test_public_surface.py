@@ -26,11 +26,16 @@ USES_PRIVATE_NAMES = {
     "core/parts.py": "numba's code libraries and lowering; fallback to numba's own pipeline",
     "core/record.py": "numba's data models for the argument of kernels",
     "core/disk_cache.py": "numba's cache implementation",
+    "api/torchrl/base.py": "TorchRL's hooks around a step, overridden; without them its own checks run",
+    "api/torchrl/workspace.py": "torch's counter of writes to a tensor",
 }
 """Files that may use private names of other libraries, and for what."""
 
 DOCUMENTED = {"_fields", "_asdict", "_replace", "_make", "_exit", "_getframe"}
 """Names of Python itself that are public in spite of the underscore."""
+
+FOREIGN = {"_version", "_step_proc_data", "_complete_done", "_assert_tensordict_shape"}
+"""Private names of other libraries that Milkrun's source defines, too."""
 
 PROTECTED = {
     "api/sb3/": {"_options", "_reset_seeds", "_reset_options"},  # Stable-Baselines3 has each VecEnv maintain them
@@ -97,8 +102,10 @@ def private_uses(file: str, tree: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             own = str(node.module).startswith("milkrun")
             parts = [] if own else [*str(node.module).split("."), *(alias.name for alias in node.names)]
-        elif isinstance(node, ast.Attribute) and node.attr not in own_names() | DOCUMENTED | inherited:
+        elif isinstance(node, ast.Attribute) and node.attr not in (own_names() - FOREIGN) | DOCUMENTED | inherited:
             parts = [node.attr]
+        elif isinstance(node, ast.FunctionDef) and node.name in FOREIGN:
+            parts = [node.name]
         else:
             continue
         yield from (f"{file}:{node.lineno}: {part}" for part in parts if is_private(part))

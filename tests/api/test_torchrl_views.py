@@ -32,8 +32,25 @@ def test_views_show_what_copies_show(id):
             seen.set("action", kept["action"])
         (shown, kept), (viewed, seen) = copies.step_and_maybe_reset(kept), views.step_and_maybe_reset(seen)
         assert (kept == seen.select(*kept.keys(True, True))).all()
-        if not shown["next", "done"].any():  # else the views show the next episode already
-            assert (shown["next"] == viewed["next"]).all()
+        assert (shown["next"] == viewed["next"]).all()  # also of rows that ended, which have begun another episode
+
+
+@pytest.mark.parametrize("id", IDS[:2])
+def test_a_loop_of_views_sees_every_end(id):
+    """A TensorDict with "next" takes TorchRL's own way through a step; flags and rewards equal those of copies."""
+    ends = []
+    for copy in (True, False):
+        env = env_of(id, copy, max_steps=12)
+        td = env.reset()
+        seen = []
+        for _ in range(40):
+            td.set("action", env.sample_actions(td))
+            td.set("next", env.step(td.clone(recurse=False))["next"].empty())
+            stepped, td = env.step_and_maybe_reset(td)
+            seen.append((stepped["next", "done"].tolist(), stepped["next", "reward"].tolist()))
+        ends.append(seen)
+    assert ends[0] == ends[1]
+    assert any([True] in done for done, _ in ends[0])
 
 
 def test_views_are_the_memory_of_the_world():

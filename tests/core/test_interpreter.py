@@ -189,6 +189,23 @@ def mix_words(w, b, _, __):
     return np.int64(product)
 
 
+@kernel
+def count_comparisons(w, b, _, __):
+    """Results of comparisons are numbers 0 and 1 in sums, differences, products and shifts."""
+    f, g, x, y, n = w.f[b, 0], w.f[b, 1], w.x[b, 0], w.x[b, 1], w.n[b]
+    w.whole[b, 0] = (f < g) + (x < y) + (f <= x)
+    w.whole[b, 1] = (f < g) - (x < y)
+    w.whole[b, 2] = -(x < y)
+    w.whole[b, 3] = 3 - (f == g)
+    w.whole[b, 4] = (x > y) * (f != g) * 5
+    w.whole[b, 5] = (x >= y) << 3
+    w.whole[b, 6] = np.int64(np.uint64(7) >> np.uint64(1 + (x < y)))
+    w.whole[b, 7] = (n + (x < y)) // 2
+    w.whole[b, 8] = (not (x < y)) + (not (f < g)) + (x == y)
+    w.real[b, 0] = (x < y) / 2
+    return (x < y) + (f < g)
+
+
 SINGLE = st.floats(-50, 50, width=32) | st.integers(-5, 5).map(float)
 DOUBLE = st.floats(-50, 50) | st.integers(-5, 5).map(float)
 WHOLE = st.integers(-(2**31), 2**31) | st.integers(-9, 9)
@@ -221,7 +238,7 @@ def compare_both_ways(function: Any, operands: dict[str, Any]) -> None:
         np.testing.assert_allclose(getattr(worlds[1], name), getattr(worlds[0], name), 1e-6, 1e-6)
 
 
-KERNELS = [mix_types, count_types, mix_words, call_functions, use_whole_arrays]
+KERNELS = [mix_types, count_types, mix_words, count_comparisons, call_functions, use_whole_arrays]
 
 
 @pytest.mark.parametrize("function", KERNELS, ids=lambda k: k.py_func.__name__)

@@ -168,6 +168,7 @@ def test_ppo_learns_for_2048_steps_on_the_world_itself():
 
 @pytest.mark.long
 def test_tianshou_collects_a_thousand_steps():
-    """By the original's call with its default picture size."""
+    """By the original call with its default picture size. A collection ends with the turn of four environments in which
+    it reaches its number; environments that are reset in a turn do not count."""
     found = test_tianshou_env(Namespace(n_envs=4, steps=1000), **FULL)
-    assert found["steps"] == 1000 and found["episodes"] >= 4
+    assert 1000 <= found["steps"] < 1004 and found["episodes"] >= 4

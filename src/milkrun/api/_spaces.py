@@ -64,27 +64,27 @@ class Follower:
 
     world: World
     _found: ClassVar[tuple[str, ...]] = ()
-    _version = UNBOUND
+    _bound_version = UNBOUND
 
     @property
     def moved(self) -> bool:
         """Whether `bind` must run again: instances were put in, as `World.load_state_dict` does, or an interrupt ended
         `_restart` or `bind`."""
-        return self._version != self.world.instance_version
+        return self._bound_version != self.world.instance_version
 
     def bind(self) -> None:
         """Finds the arrays of the world again."""
-        self._version = UNBOUND
+        self._bound_version = UNBOUND
         version = self.world.instance_version
         self._bind()
-        self._version = version
+        self._bound_version = version
 
     def _bind(self) -> None:
         """The part of `bind` that subclasses define."""
 
     def _restart(self, rows: Any = None, *, keys: np.ndarray | None = None, **given: Any) -> None:
         """`World.reset`, or `World.begin_episodes` where stream keys are given, and then `bind`."""
-        self._version = UNBOUND
+        self._bound_version = UNBOUND
         if keys is None:
             self.world.reset(rows, **given)
         else:

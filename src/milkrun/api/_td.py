@@ -1,7 +1,7 @@
 """The few private names of tensordict that make small batches fast, each with a public fallback.
 
-`MILKRUN_PUBLIC_TD=1` selects the public API; results are the same. No other file of Milkrun may use private names of
-tensordict or torchrl: when a release changes them, this file is the only one to change.
+`MILKRUN_PUBLIC_TD=1` selects the public API; results are the same. No other file of Milkrun uses private names of
+tensordict: when a release changes them, this file is the only one to change.
 """
 
 from __future__ import annotations

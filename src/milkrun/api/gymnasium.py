@@ -230,7 +230,7 @@ class MilkrunVectorEnv(Follower, VectorEnv[Any, Any, np.ndarray]):
         some_begin = self._some_ended and self._next_step
         self._some_ended = True
         world.step(actions)
-        if self._version == world.instance_version and self._steady and not self.copy:
+        if self._bound_version == world.instance_version and self._steady and not self.copy:
             obs, infos = self._fresh_shown(), self._fresh_infos()
         else:
             obs, infos = self._observe()

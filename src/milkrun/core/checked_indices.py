@@ -1,8 +1,8 @@
 """Kernels compiled with checked indices, for `debug="bounds"`.
 
 Each kernel gets a copy that numba compiles with `boundscheck=True`, and that calls such copies. An index beyond the end
-of an array raises KernelFault, at a tenth more run time; interpreted kernels (`core/interpreter`) check more and name
-the place. Like Python, and unlike other compiled kernels, these count a negative index from the end.
+of an array raises KernelFault; a step takes 1.1 to 1.8 times as long. Interpreted kernels (`core/interpreter`) check
+more and name the place. Like Python, and unlike other compiled kernels, these count a negative index from the end.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class DiskCache(NullCache):
     empty folder from the start."""
 
     def __init__(self, name: str, fingerprint: str) -> None:
-        self._name, self._fingerprint = name, fingerprint
+        self._name = name
+        self._fingerprint = fingerprint
 
     @property
     def cache_path(self) -> str | None:

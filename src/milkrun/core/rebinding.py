@@ -21,7 +21,9 @@ class Rebinder:
         code: Callable[[CodeType], CodeType] = lambda code: code,
         names: Mapping[str, Any] | None = None,
     ) -> None:
-        self._meaning, self._code, self._extra = meaning, code, dict(names or {})
+        self._meaning = meaning
+        self._code = code
+        self._extra = dict(names or {})
         self._copies: dict[FunctionType, FunctionType] = {}
         self._lock = threading.RLock()
 
@@ -33,7 +35,8 @@ class Rebinder:
             names: dict[str, Any] = {**function.__globals__, **self._extra}
             cells = tuple(CellType() for _ in function.__closure__ or ())
             copy = FunctionType(self._code(function.__code__), names, function.__name__, None, cells)
-            copy.__module__, copy.__doc__ = function.__module__, function.__doc__
+            copy.__module__ = function.__module__
+            copy.__doc__ = function.__doc__
             copy.__qualname__ = function.__qualname__
             self._copies[function] = copy  # before its names get their meanings: kernels may call each other
             for name in global_names(function.__code__) & function.__globals__.keys():

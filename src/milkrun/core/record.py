@@ -97,7 +97,8 @@ class RecordType(types.Type):
 
     def __init__(self, layout: RecordLayout, known: Mapping[str, int] | None = None) -> None:
         """The numbers in `known` have these values in every table: code for other values may be pruned."""
-        self.layout, self.known = layout, dict(known or {})
+        self.layout = layout
+        self.known = dict(known or {})
         # For numba types with equal names are equal: worlds with equal layouts share compiled code.
         text = layout.text + (f"; {sorted(self.known.items())}" if known else "")
         super().__init__(name=f"Record({hashlib.sha256(text.encode()).hexdigest()[:16]})")
@@ -135,7 +136,10 @@ class Words:
     """The words of a record's table, in code that is being lowered."""
 
     def __init__(self, context: Any, builder: Any, record: RecordType, value: Any) -> None:
-        self.context, self.builder, self.record, self.layout = context, builder, record, record.layout
+        self.context = context
+        self.builder = builder
+        self.record = record
+        self.layout = record.layout
         self.slot = builder.extract_value(value, 1)
         self.table = builder.inttoptr(builder.extract_value(value, 0), WORD.as_pointer())
         self._read_at: dict[tuple[Any, int], Any] = {}

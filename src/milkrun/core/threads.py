@@ -179,8 +179,8 @@ def _in_parallel(entry: Entry, args: tuple[int, ...], rows: int, chunks: int) ->
         wanted = min(chunks, int(numba.config.NUMBA_NUM_THREADS))
         if wanted == before:
             return entry.parallel(*args, rows, chunks)
-        numba.set_num_threads(wanted)
         try:
+            numba.set_num_threads(wanted)
             return entry.parallel(*args, rows, chunks)
         finally:
             numba.set_num_threads(before)

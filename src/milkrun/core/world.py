@@ -255,7 +255,8 @@ class World(Saving, References):
             if ended:
                 self._begin_ended(self.done.nonzero()[0] if rows is None else chosen[self.done[chosen]])
             elif len(self.final_rows):
-                self.final, self.final_rows = {}, self.final_rows[:0]
+                self.final = {}
+                self.final_rows = self.final_rows[:0]
         elif ended:
             self._some_ended = True
             if ended >= DUE_ONE:

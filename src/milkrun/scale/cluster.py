@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import socket
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from milkrun.core.errors import ConfigError, ScaleError, missing_extra
 from milkrun.core.interrupts import undisturbed
+from milkrun.scale.lock import Lock
 
 FOLDER_PREFIX = "milkrun-ray-"
+LOCK = "caller.lock"
 LONGEST_ROOT = 45  # characters of a folder below which the path of a Unix socket is still legal
 CONNECT_SECONDS = 5.0
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -57,18 +62,46 @@ def connected(address: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _local_ray(ray: Any) -> Iterator[None]:
+    _remove_abandoned(Path(_temporary_root()))
     folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=_temporary_root(), ignore_cleanup_errors=True)
+    lock = Lock(Path(folder.name) / LOCK)  # held while the caller lives
     with folder:
         try:
+            lock.acquire()
             try:
                 # Interrupted in between, Ray would leave processes that it cannot stop.
                 with _environment(LOCAL_RAY), undisturbed():
                     ray.init("local", include_dashboard=False, _temp_dir=folder.name, **QUIET)
             except (OSError, RuntimeError, ValueError) as e:
                 raise ScaleError(f"a Ray on this machine did not start: {_first_line(e)}") from e
+            _warn_of_open_ports(ray)
             yield
         finally:
             ray.shutdown(wait_for_processes=True)
+            lock.release()
+
+
+def _remove_abandoned(root: Path) -> None:
+    """Removes the folders of callers that were killed: those whose lock is free."""
+    for path in root.glob(f"{FOLDER_PREFIX}*/{LOCK}"):
+        if path.stat().st_uid == os.getuid():
+            lock = Lock(path)
+            with suppress(ConfigError, OSError):
+                lock.acquire()
+                shutil.rmtree(path.parent, ignore_errors=True)
+                lock.release()
+
+
+def _warn_of_open_ports(ray: Any) -> None:
+    """A program that has imported Ray before decides where Ray listens."""
+    host = ray.get_runtime_context().gcs_address.rpartition(":")[0]
+    if not host.startswith("127.") and host not in ("localhost", "[::1]"):
+        warnings.warn(
+            f"the Ray of this call listens on {host}, which other machines may reach: set "
+            f"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0 before `import ray`",
+            UserWarning,
+            stacklevel=2,
+        )
 
 
 @contextmanager

@@ -32,7 +32,8 @@ class Shards(Sequence[Shard]):
     `milkrun.solvers.evaluate`. Shards without an episode are left out."""
 
     def __init__(self, rows: int, episodes: int, shard_rows: int = SHARD_ROWS) -> None:
-        self.rows, self.episodes = check_count("rows", rows, 1), check_count("episodes", episodes, 1)
+        self.rows = check_count("rows", rows, 1)
+        self.episodes = check_count("episodes", episodes, 1)
         self.shard_rows = check_count("shard_rows", shard_rows, 1)
 
     def __len__(self) -> int:

@@ -209,7 +209,8 @@ class _Stepper:
     """Steps the live rows by a policy, counts illegal steps, and detects a play that would never end."""
 
     def __init__(self, world: World, policy: Policy, endless: bool = True) -> None:
-        self.world, self.policy = world, policy
+        self.world = world
+        self.policy = policy
         self.num_illegal = np.zeros(world.num_envs, np.int64)  # illegal steps in each row's episode
         self._endless = endless and int(world.max_steps) == NO_LIMIT
         self._stuck = 0  # successive steps in which no row moved

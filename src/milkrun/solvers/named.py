@@ -49,13 +49,16 @@ class SolverPolicy:
     """A policy that plays the plans of a method of `solve`, solving the instance of each row that begins an episode."""
 
     def __init__(self, method: str, seed: int = 0, time_limit: float = 1.0) -> None:
-        self.method, self.seed, self.time_limit = method, check_seed(seed), time_limit
+        self.method = method
+        self.seed = check_seed(seed)
+        self.time_limit = time_limit
         self._solved: list[bytes] = []  # digests of the solved instances
         self._plans = np.zeros((0, 0), np.int32)
 
     def __call__(self, world: Any) -> np.ndarray:
         if len(self._solved) != world.num_envs:
-            self._solved, self._plans = [b""] * world.num_envs, np.zeros((world.num_envs, 0), np.int32)
+            self._solved = [b""] * world.num_envs
+            self._plans = np.zeros((world.num_envs, 0), np.int32)
         begun = np.flatnonzero(world.i == 0)
         if len(begun):
             self._plan(world, begun)

@@ -28,8 +28,11 @@ class PlanChecker:
     """Checks what one method of a world returns for some instances."""
 
     def __init__(self, spec: WorldSpec, method: str, instances: Any, config: Mapping[str, Any]) -> None:
-        self.cls, self.spec, self.method = spec.load(), spec, method
-        self.instances, self.config = instances, dict(config)
+        self.cls = spec.load()
+        self.spec = spec
+        self.method = method
+        self.instances = instances
+        self.config = dict(config)
 
     def check(self, solution: Any) -> CheckedPlans:
         """Actions, cost by the checker, optimal; BadSolution names the first instance whose plan or price is wrong."""

@@ -55,7 +55,8 @@ class RollingHorizon:
         for name in ("level", "k"):
             setattr(self, name, check_number(name, getattr(self, name)))
         self.time_limit = check_seconds("time_limit", self.time_limit)
-        self.seed, self.workers = check_seed(self.seed), check_count("workers", self.workers, 1)
+        self.seed = check_seed(self.seed)
+        self.workers = check_count("workers", self.workers, 1)
 
     def __call__(self, world: World) -> np.ndarray:
         w: Any = world
@@ -64,7 +65,8 @@ class RollingHorizon:
         day = w.day if "day" in w.fields else np.zeros(len(rows), np.int64)
         key = np.stack([w.stream[:, 2], day.reshape(len(rows)), w.failures], axis=1).astype(np.int64)
         if self._key.shape != key.shape or self._plans.shape[1] != 2 * w.sizes["N"] + 4:
-            self._key, self._step = np.full_like(key, -1), np.full(len(rows), -1, np.int64)
+            self._key = np.full_like(key, -1)
+            self._step = np.full(len(rows), -1, np.int64)
             self._plans = np.zeros((len(rows), 2 * w.sizes["N"] + 4), np.int32)
             self._cursor = np.zeros(len(rows), np.int64)
         # With fewer steps than before, or none, the row was reset; its new episode may have the same key.
@@ -77,7 +79,8 @@ class RollingHorizon:
         if len(due):
             self._plans[due] = self._plan(day_problem(w, due, self._required(w, due)))
             self._cursor[due] = 0
-        self._key, self._step = key, w.i.copy()
+        self._key = key
+        self._step = w.i.copy()
         return self._next(w, rows)
 
     def _next(self, w: Any, rows: NDArray[np.int64]) -> NDArray[np.int64]:

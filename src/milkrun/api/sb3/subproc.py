@@ -100,7 +100,8 @@ class Async_SubprocVecEnv(VecEnv):
             self._clear_reset()
             raise
         self._clear_reset()
-        self._fresh, self.reset_infos = False, infos
+        self._fresh = False
+        self.reset_infos = infos
         return obs
 
     def _clear_reset(self) -> None:

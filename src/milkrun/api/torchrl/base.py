@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 from torchrl.envs import EnvBase
+from torchrl.envs.utils import step_mdp
 
 from milkrun.api._td import entries, is_plain, make_td, put
 from milkrun.api.torchrl import contract
@@ -36,6 +37,7 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
     group_map: Mapping[str, list[str]] = {}  # the agents of each group, in worlds that have several
     max_steps: int | None = None  # until a row is truncated; None = twice the nodes + 2
     resets: int  # since the seeding
+    copies: bool = True  # False: results are views, which the next call overwrites
 
     def __init__(
         self,
@@ -163,7 +165,10 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
         """A step, and the TensorDict to act on next, in which rows that ended have begun a new episode."""
         root = entries(tensordict)
         if not is_plain(tensordict) or "next" in root or "_step" in root or tensordict.device != self.device:
-            return super().step_and_maybe_reset(tensordict)
+            if self.copies:
+                return super().step_and_maybe_reset(tensordict)
+            stepped = self._keep_ends(self.step(tensordict))
+            return stepped, self.maybe_reset(step_mdp(stepped, exclude_action=False))
         stepped = self.step(tensordict)
         here, there = entries(stepped), entries(entries(stepped)["next"])
         # Keys in both are taken from "next". Keys of the root alone (the action, keys of the caller) are kept.
@@ -178,8 +183,15 @@ class RL4COEnvBase(BatchMixin, OpsMixin, EnvBase):
                     both.pop("reward", None)
                 onward[key] = make_td(both, value.batch_size, value.device)
         if there["done"].any():
+            self._keep_ends(stepped)
             self._renew(onward, stepped.batch_size, contract.rows_named(there["done"], stepped.batch_size))
         return stepped, make_td(onward, stepped.batch_size, stepped.device)
+
+    def _keep_ends(self, stepped: TensorDictBase) -> TensorDictBase:
+        """Copies the results of a step with ended rows, if they are views: the same call resets these rows."""
+        if not self.copies and bool(stepped["next", "done"].any()):
+            stepped["next"] = stepped["next"].clone()
+        return stepped
 
     def get_reward(self, td: TensorDictBase, actions: torch.Tensor, check_solution: bool | None = None) -> torch.Tensor:
         """The objective, (*batch), of whole solutions (*batch, T)."""

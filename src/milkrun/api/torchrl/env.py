@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from milkrun.api._binding import read_flag
 from milkrun.api._instances import load_instances
 from milkrun.api._td import entries, make_td, put, step_plain
 from milkrun.api.torchrl.agents import Groups
@@ -91,9 +92,9 @@ class TorchRLEnv(RL4COEnvBase):
     ) -> None:
         if stepping not in ("functional", "inplace"):
             raise ConfigError(f"stepping={stepping!r}: must be 'functional' or 'inplace'")
-        if not (copy or stepping == "inplace"):
+        self.copies = read_flag("copy", copy)
+        if not (self.copies or stepping == "inplace"):
             raise ConfigError("copy=False is for stepping='inplace': functional steps write to new tensors")
-        self.copies = copy
         spec = world_spec(world_id)
         self.world_id = spec.id
         self.name = spec.name.lower()

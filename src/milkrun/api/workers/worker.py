@@ -106,7 +106,8 @@ class Worker:
     """An environment and the commands that it understands: the public methods that return a reply."""
 
     def __init__(self, index: int, connection: Connection) -> None:
-        self.index, self.connection = index, connection
+        self.index = index
+        self.connection = connection
         self.env: Any = None
         self._rows: Any = None  # arrays of the space's shapes and dtypes, in shared memory or not
         self._is_shared = False

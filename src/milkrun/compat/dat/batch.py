@@ -28,7 +28,8 @@ class Batch:
     """A world of `rows` drones for `Envs`: one native call a turn. On the turn after its end a row is reset."""
 
     def __init__(self, config: TrackingConfig, rows: int, seed: int | None = None, first_row: int = 0) -> None:
-        self.config, self.num_envs = config, rows
+        self.config = config
+        self.num_envs = rows
         self.world: Any = Tracking.variant(config)(rows, config, seed=seed, first_row=first_row)
         folder = config.log_dir if config.verbose else None
         self._logs = None if folder is None else [StepLog(folder, first_row + b) for b in range(rows)]
@@ -160,7 +161,8 @@ class RowSource:
     """Moments of one row of a batch."""
 
     def __init__(self, batch: Batch, row: int) -> None:
-        self.batch, self.row = batch, row
+        self.batch = batch
+        self.row = row
         self._closed = False
 
     def reset(self, seed: int | None) -> Moment:

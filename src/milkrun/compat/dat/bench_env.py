@@ -125,7 +125,8 @@ class BenchEnv_Multi:
         for row in range(batch.num_envs):
             env = cls.__new__(cls)
             env._stand_on(RowSource(batch, row), batch.config, None)
-            env.batch, env.row = batch, row
+            env.batch = batch
+            env.row = row
             made.append(env)
         return made
 
@@ -134,7 +135,9 @@ class BenchEnv_Multi:
     ) -> None:
         if process_state is not None and not callable(process_state):
             raise ConfigError(f"process_state is a {type(process_state).__name__}: must be a function of a picture")
-        self.config, self.process_state, self._source = config, process_state, source
+        self.config = config
+        self.process_state = process_state
+        self._source = source
         self._form = form_of(config)
         self.observation_space: spaces.Space[Any] = self._form.space
         self._dtype: Any = None  # that states are cast to

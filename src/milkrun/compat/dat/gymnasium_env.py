@@ -38,7 +38,8 @@ class UAV_VAT_Gymnasium(gymnasium.Env[Any, Any]):
         self.config = read_config(conf_path, env_conf_path, obs_buffer_len)
         self.metadata = {**self.metadata, "render_fps": self.config.control_hz}
         self.env = bench_env(self.config, *place, seed)
-        self.observation_space, self.action_space = self.env.observation_space, self.env.action_space
+        self.observation_space = self.env.observation_space
+        self.action_space = self.env.action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode. There are no options."""

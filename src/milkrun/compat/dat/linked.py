@@ -22,7 +22,8 @@ class LinkSource:
     """Environment `row` of a group of `count`. Requests and replies are apart, so that many can be sent at once."""
 
     def __init__(self, config: TrackingConfig, seed: int, row: int, count: int) -> None:
-        self.config, self.row = config, row
+        self.config = config
+        self.row = row
         self._link: Any = import_module("milkrun.tracking.link.client").Link(config, seed=seed, row=row, count=count)
         self._log = StepLog(config.log_dir, row) if config.verbose else None
         self._now: Moment | None = None
@@ -59,7 +60,9 @@ class LinkSource:
         except BaseException:  # an interrupt too: the reply is lost
             self._asked = self._now = None
             raise
-        action, self._asked, self._now = self._asked, None, now
+        action = self._asked
+        self._asked = None
+        self._now = now
         if self._log is not None:
             if action is RESET:
                 self._log.begin()

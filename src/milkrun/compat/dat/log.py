@@ -89,7 +89,8 @@ class _LineFile:
     def __init__(self, path: Path) -> None:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 (open until close())
         self._lines: list[str] = []
-        self._waiting, self._process = 0, os.getpid()
+        self._waiting = 0
+        self._process = os.getpid()
         self.size = self._file.tell()
 
     @property
@@ -105,7 +106,9 @@ class _LineFile:
             self.flush()
 
     def flush(self) -> None:
-        lines, self._lines, self._waiting = self._lines, [], 0
+        lines = self._lines
+        self._lines = []
+        self._waiting = 0
         if lines and self.is_own:
             self._file.write("".join(lines))
             self._file.flush()

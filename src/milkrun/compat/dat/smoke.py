@@ -107,7 +107,8 @@ def test_tianshou_env(args: Any = None, **options: Any) -> dict[str, Any]:
         stats = collector.collect(n_step=steps, random=True, reset_before_collect=True)
         tally = Tally()
         tally.add(np.asarray(buffer.rew), ())
-        tally.steps, tally.episodes = int(stats.n_collected_steps), int(stats.n_collected_episodes)
+        tally.steps = int(stats.n_collected_steps)
+        tally.episodes = int(stats.n_collected_episodes)
     finally:
         env.close()
     return tally.result()

@@ -64,7 +64,8 @@ class Envs:
             raise ConfigError(f"env_list is a {type(env_list).__name__}: must be a list of {num_envs} environments")
         items = [env_mk(*env_mk_args) for _ in range(num_envs)] if env_mk is not None else list(env_list or ())
         _check_items(items, num_envs)
-        self.num_envs, self.env_list = int(num_envs), items
+        self.num_envs = int(num_envs)
+        self.env_list = items
         self.observation_space = getattr(items[0], "observation_space", None)
         self.action_space = getattr(items[0], "action_space", None)
         self._batch = _batch_of(items)
@@ -97,7 +98,9 @@ class Envs:
         due = self._batch.due()
         self._infos = None
         states, rewards, terminated, truncated = self._batch.step(given)
-        self.terminated, self.truncated, self.reset_turn = terminated, truncated, due
+        self.terminated = terminated
+        self.truncated = truncated
+        self.reset_turn = due
         done = terminated | truncated
         self._last_states = _copy_rows(states, done) if done.any() else None
         if self._returns is not None:
@@ -141,7 +144,8 @@ class Envs:
 
     def _clear(self) -> None:
         self.terminated, self.truncated, self.reset_turn = (np.zeros(self.num_envs, bool) for _ in range(3))
-        self._infos, self._last_states = None, None
+        self._infos = None
+        self._last_states = None
 
 
 def _check_items(items: list[Any], num_envs: int) -> None:

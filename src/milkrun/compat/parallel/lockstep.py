@@ -147,7 +147,8 @@ class Lockstep:
     ResetNeeded."""
 
     def __init__(self, players: Players, count: int) -> None:
-        self._players, self.num_envs = players, count
+        self._players = players
+        self.num_envs = count
         self._due = np.zeros(count, bool)
         self._is_complete = True
         self._infos: list[dict[str, Any]] = []
@@ -184,7 +185,8 @@ class Lockstep:
         obs, rewards, terminated, truncated, infos = zip(*replies)
         states, ends = stack(obs), (np.array(terminated, bool), np.array(truncated, bool))
         result = states, np.array(rewards, np.float64), *ends
-        self._infos, self._due = list(infos), ends[0] | ends[1]
+        self._infos = list(infos)
+        self._due = ends[0] | ends[1]
         self._is_complete = True
         return result
 

@@ -30,7 +30,8 @@ class Returns:
         self._board = _board(folder)
         self._turn = 0
         self._episodes = np.zeros(count, np.int64)
-        self._sums, self._steps = np.zeros(count), np.zeros(count, np.int64)
+        self._sums = np.zeros(count)
+        self._steps = np.zeros(count, np.int64)
 
     def begin(self) -> None:
         """Records that all environments begin an episode."""

@@ -29,10 +29,13 @@ class Batch(Follower):
     def __init__(self, world: World, layout: str | None = None) -> None:
         if world.autoreset != "next_step":
             raise ConfigError(f"the world was made with autoreset={world.autoreset!r}; here it must be 'next_step'")
-        self.world, self.num_envs = world, world.num_envs
+        self.world = world
+        self.num_envs = world.num_envs
         self.observer = Observer(world, layout)
-        self.observation_space, self.action_space = self.observer.single_space, action_space(world)
-        self._step_info, self._end_info = step_info(world), end_info(world)
+        self.observation_space = self.observer.single_space
+        self.action_space = action_space(world)
+        self._step_info = step_info(world)
+        self._end_info = end_info(world)
         self.bind()
 
     def reset(self, seed: Any) -> Any:
@@ -108,7 +111,8 @@ class Row:
     """
 
     def __init__(self, batch: Batch, row: int) -> None:
-        self.batch, self.row = batch, row
+        self.batch = batch
+        self.row = row
 
     @property
     def world(self) -> World:

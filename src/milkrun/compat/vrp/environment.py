@@ -53,13 +53,17 @@ class MultiAgentVRPEnv:
     def bind(self, world: World) -> None:
         """Makes this environment play another row."""
         batch, row = world.batch, world.row
-        self.world, self.agents = world, world.policy_agents
-        self._batch, self._rows = batch, None if batch.num_envs == 1 else [row]
+        self.world = world
+        self.agents = world.policy_agents
+        self._batch = batch
+        self._rows = None if batch.num_envs == 1 else [row]
         self._joint = np.zeros((1, self.n), np.int64)
         self._own_actions = self._joint[0]
-        self._reward, self._done = batch.reward_exact[row : row + 1], batch.done[row : row + 1]
+        self._reward = batch.reward_exact[row : row + 1]
+        self._done = batch.done[row : row + 1]
         self._lists = Lists(batch, slice(row, row + 1))
-        self.max_obs_dim, self.raw_obs_dims = self._lists.width, self._lists.raw_widths
+        self.max_obs_dim = self._lists.width
+        self.raw_obs_dims = self._lists.raw_widths
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """A copy plays the copy of the world."""

@@ -22,17 +22,22 @@ class Lists:
     def __init__(self, batch: TruckDrone, rows: slice) -> None:
         sizes = batch.sizes
         self._of = batch, rows
-        self._truck_seen, self._drones_seen = batch.truck_obs[rows], batch.drone_obs[rows]
+        self._truck_seen = batch.truck_obs[rows]
+        self._drones_seen = batch.drone_obs[rows]
         count = len(self._truck_seen)
         self.raw_widths = [sizes["Ft"]] + [sizes["Fd"]] * sizes["D"]
         self.width = max(self.raw_widths)
         self._blank = np.zeros((count, sizes["A"], self.width), np.float32)
         self._shared = np.broadcast_to(batch.state[rows][:, None], (count, sizes["A"], sizes["S"]))
-        self._mask, self._truck_choices = batch.action_mask[rows], sizes["T"]
+        self._mask = batch.action_mask[rows]
+        self._truck_choices = sizes["T"]
         self._drone_masks = (count, sizes["D"], sizes["K"])
-        self._executed, self._illegal = batch.executed[rows], batch.illegal_agents[rows]
+        self._executed = batch.executed[rows]
+        self._illegal = batch.illegal_agents[rows]
         self._forced = batch.forced[rows]
-        self._served, self._steps, self._customers = batch.customers_served[rows], batch.i[rows], sizes["C"]
+        self._served = batch.customers_served[rows]
+        self._steps = batch.i[rows]
+        self._customers = sizes["C"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy refers to the copy of the world."""

@@ -33,7 +33,11 @@ class Bench:
     """Makes worlds of one class and configuration, each array between two guards, and records calls."""
 
     def __init__(self, cls: type[World], config: Config, rows: int, seed: int, turns: int) -> None:
-        self.cls, self.config, self.rows, self.seed, self.turns = cls, config, rows, seed, turns
+        self.cls = cls
+        self.config = config
+        self.rows = rows
+        self.seed = seed
+        self.turns = turns
         self.script: list[Call] = []
         self.some_ended = False
         self.plays: list[Any] = []  # interpreted plays

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.interpreter.faults import fault
+from milkrun.core.interpreter.scalars import as_scalar
 
 NO_ROWS, ROW, INSTANCE = 0, 1, 2
 """What the first axis counts: no rows, rows, instance rows."""
@@ -34,20 +35,6 @@ class ActiveRow:
         self.generating = False
 
 
-def as_scalar(value: Any, shown: str = "") -> Any:
-    """A number as interpreted kernels hold it: Python's int and bool, numpy's uint64, float32 and float64.
-
-    An array is refused as allocated by `shown`; other values stay.
-    """
-    if isinstance(value, np.ndarray):
-        raise fault(f"{shown} makes an array: kernels allocate nothing; write a loop or declare a scratch field")
-    if isinstance(value, (np.bool_, np.integer)):
-        return value if isinstance(value, np.uint64) else value.item()
-    if type(value) is float:
-        return np.float64(value)
-    return tuple(as_scalar(item, shown) for item in value) if type(value) is tuple else value
-
-
 class CheckedArray:
     """An array that kernels read and write."""
 
@@ -65,10 +52,15 @@ class CheckedArray:
         written: np.ndarray | None = None,
         origin: tuple[CheckedArray, tuple[Any, ...]] | None = None,
     ) -> None:
-        self._data, self._name, self._active = data, name, active
-        self._axis, self._access, self._written = axis, access, written
+        self._data = data
+        self._name = name
+        self._active = active
+        self._axis = axis
+        self._access = access
+        self._written = written
         self._origin = origin  # the array that this is a part of, and its index there
-        self.shape, self.ndim = data.shape, data.ndim
+        self.shape = data.shape
+        self.ndim = data.ndim
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from milkrun.core.interpreter.checked_array import (
     memory_at,
 )
 from milkrun.core.interpreter.faults import fault, unknown_field
+from milkrun.core.interpreter.scalars import Float64
 from milkrun.core.record import INSTANCES, ROWS, RecordLayout
 
 _ACCESS = {Role.INSTANCE: GENERATE_ONLY, Role.KEY: GENERATE_ONLY, Role.CONSTANT: CONSTANT}
@@ -34,7 +35,8 @@ class CheckedRecord:
     """What a kernel calls `w`."""
 
     def __init__(self, layout: RecordLayout, table: int, slot: int) -> None:
-        self._layout, self._slot = layout, slot
+        self._layout = layout
+        self._slot = slot
         self._words = memory_at(table, (layout.width,), np.dtype(np.int64))
         self._active = ActiveRow()
         self._scratch: list[np.ndarray] = []  # which elements of a scratch field this row has written
@@ -49,12 +51,15 @@ class CheckedRecord:
         active = self._active
         self._validating = validating
         q = None if self._instance_row is None or not 0 <= b < len(self._instance_row) else int(self._instance_row[b])
-        active.row, active.own, active.generating = b, (None, b, q), generating
+        active.row = b
+        active.own = (None, b, q)
+        active.generating = generating
         for written in self._scratch:
             written[...] = False
 
     def leave_row(self) -> None:
-        self._active.row, self._active.own = None, (None, None, None)
+        self._active.row = None
+        self._active.own = (None, None, None)
 
     def shut_agent(self, b: int, action: Action) -> str | None:
         """The first part of the mask of a live row that allows its agent no action; None if there is none."""
@@ -88,7 +93,7 @@ class CheckedRecord:
     def _field(self, name: str) -> Any:
         f, word = self._layout.fields[name], self._words[self._layout.slots[name]]
         if f.role is Role.CONSTANT and not f.dims:
-            return word.view(np.float64) if f.dtype.kind == "f" else int(word)
+            return Float64(word.view(np.float64)) if f.dtype.kind == "f" else int(word)
         if self._validating and (f.tally or f.role is Role.VIEW):
             kind = "a tally" if f.tally else "a view"
             raise fault(

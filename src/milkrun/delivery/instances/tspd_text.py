@@ -157,7 +157,8 @@ class _OperationList:
             raise page.fault(start, f"does not chain: {where}")
         if f in self.flown:
             raise page.fault(fly, f"is covered twice by the drone, the first time in line {self.flown[f]}")
-        self.place, self.last = e, end
+        self.place = e
+        self.last = end
         if f == NO_FLY and s == e and not through:
             return
         self.operations.append(Operation(s, e, f, through))

@@ -94,7 +94,7 @@ class TruckDroneConfig(RuledConfig):
         None, "battery for a unit of distance: 0.4, or 0.01 under published", low=0, high=1e3
     )
     payload_factor: float | None = option(
-        None, "sound: energy grows by (1 + factor * parcel) under load: 0.5", low=0, high=1e3
+        None, "sound: energy is multiplied by 1 + factor * parcel under load: 0.5", low=0, high=1e3
     )
     hover_rate: float | None = option(None, "sound: battery for a time unit of hovering: 0.2", low=0, high=1e3)
     recovery_charge: float | None = option(None, "sound: battery gained at a recovery: 0", low=0, high=1)

@@ -79,12 +79,17 @@ class _Log:
     """The state of the world as a log shows it, updated by every event."""
 
     def __init__(self, instance: Mapping[str, Any], config: TruckDroneConfig) -> None:
-        self.config, self.sound = config, config.rules == "sound"
+        self.config = config
+        self.sound = config.rules == "sound"
         self.customers = [(float(x), float(y)) for x, y in instance["customer_pos"]]
-        self.demand, self.opens, self.closes = instance["demand"], instance["tw_start"], instance["tw_end"]
+        self.demand = instance["demand"]
+        self.opens = instance["tw_start"]
+        self.closes = instance["tw_end"]
         self.nodes = [(float(x), float(y)) for x, y in instance.get("route_nodes", _ring(config))]
         self.drones = {f"drone_{d}": _Drone() for d in range(config.num_drones)}
-        self.clock, self.truck, self.truck_was = 0, (0.0, 0.0), (0.0, 0.0)
+        self.clock = 0
+        self.truck = (0.0, 0.0)
+        self.truck_was = (0.0, 0.0)
         self.at_node = -1
         self.road: Any = instance["road"] if config.road_graph else None
         self.between = (0, 0)  # the ends of the truck's road, or its node twice
@@ -112,7 +117,9 @@ class _Log:
             self.need(lasts == 1, "is a step")
             self.need(drone.clock + 1 == self.clock, "comes before the truck's step")
             self.move(drone, kind, start, end, ref, energy)
-            drone.last, drone.clock, drone.place = kind, drone.clock + 1, end
+            drone.last = kind
+            drone.clock = drone.clock + 1
+            drone.place = end
         else:
             self.need(lasts == 0, "is a moment")
             self.act(drone, kind, end, ref, energy)
@@ -134,7 +141,9 @@ class _Log:
         if self.road is not None:
             self.keep_to_the_road(kind, end, ref)
         self.amounts["truck_distance"] += _far(start, end)
-        self.truck_was, self.truck, self.clock = start, end, self.clock + 1
+        self.truck_was = start
+        self.truck = end
+        self.clock = self.clock + 1
 
     def keep_to_the_road(self, kind: str, end: Place, ref: int) -> None:
         """Checks that the truck leaves a node by a road, and a road at one of its ends."""
@@ -219,7 +228,8 @@ class _Log:
         before = 0.0 if kind == "landed" and drone.drained else drone.battery
         self.costs(energy, drone.battery - min(1.0, before + charge))
         self.count["aborted"] = self.count.get("aborted", 0) + (drone.parcel >= 0)
-        drone.status, drone.place = "onboard", end
+        drone.status = "onboard"
+        drone.place = end
         drone.parcel = -1 if self.sound else drone.parcel
 
     def load(self, drone: _Drone, ref: int) -> None:

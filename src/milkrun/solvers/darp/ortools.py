@@ -27,8 +27,10 @@ class Model:
             from ortools.constraint_solver import routing_enums_pb2 as enums
         except ImportError:
             raise missing_extra("ortools", "solvers") from None
-        self._enums, self._parameters = enums, pywrapcp.DefaultRoutingSearchParameters
-        self.instance, self.scale = instance, scale
+        self._enums = enums
+        self._parameters = pywrapcp.DefaultRoutingSearchParameters
+        self.instance = instance
+        self.scale = scale
         day = instance.time_windows[0] - instance.window_open[0]
         largest = scale * max(float(instance.distances().max()), float(day), penalty_unvisited)
         if largest > MOST:

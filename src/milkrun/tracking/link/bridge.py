@@ -208,7 +208,8 @@ class Bridge:
             text = f"the next is turn {client.turn}, after the answer to the last; a step needs an episode under way"
             client.send("error", code="turn", text=text, turn=turn)
         else:  # answered when the group is ready
-            client.request, client.last_sent = message, time.monotonic()
+            client.request = message
+            client.last_sent = time.monotonic()
 
     def _greet(self, client: Client, hello: dict[str, Any]) -> None:
         name, n, idx = hello["group"], hello["n"], hello["idx"]
@@ -255,7 +256,9 @@ class Bridge:
             }
         except Exception as fault:  # a failure of the simulator, from which a reset may recover
             arrays, keys = {}, {"code": "internal", "text": f"the simulator failed: {fault!r}"[:1000]}
-        client.request, client.turn, client.playing = None, client.turn + 1, keys.get("reason") == 0
+        client.request = None
+        client.turn = client.turn + 1
+        client.playing = keys.get("reason") == 0
         client.send("obs" if arrays else "error", arrays, turn=client.turn - 1, **keys)
 
 
@@ -368,9 +371,12 @@ class FakeSimulator:
         dt, drone, target = 1 / self.sim_hz, self.drone, self.target
         while steps > 0 and not self.reason:
             steps, self.sim_step = steps - 1, self.sim_step + 1
-            drone.yaw, drone.yaw_rate = math.remainder(drone.yaw + cmd[3] * dt, 2 * math.pi), cmd[3]
+            drone.yaw = math.remainder(drone.yaw + cmd[3] * dt, 2 * math.pi)
+            drone.yaw_rate = cmd[3]
             vel = axes(drone.yaw) @ cmd[:3]
-            drone.acc, drone.vel, drone.pos = (vel - drone.vel) / dt, vel, drone.pos + vel * dt
+            drone.acc = (vel - drone.vel) / dt
+            drone.vel = vel
+            drone.pos = drone.pos + vel * dt
             target.pos = target.pos + target.vel * dt
             self.near = relative(drone, target, self.near, dt)
             self.reason = self._end()
