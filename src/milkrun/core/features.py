@@ -196,13 +196,15 @@ def derive(world: Any, *, episodes: int = EPISODES, seed: int = SEED) -> Feature
     groups: dict[str, list[str]] = {group: [] for group in GROUPS}
     left_out: dict[str, str] = {}
     for f in visible:
-        group = _stated_group(f.name, stated) if stated is not None else _group(f, world, bool(views))
+        stated_here = stated is not None and not _is_matrix(f, world)
+        group = _stated_group(f.name, stated) if stated_here else _group(f, world, bool(views))
         if group in groups:
             groups[group].append(f.name)
         else:
             left_out[f.name] = group
     if stated is not None:
-        groups |= {group: list(names) for group, names in stated.items()}
+        shown = {f.name for f in visible}
+        groups |= {group: [name for name in names if name in shown] for group, names in stated.items()}
     scale = _measure(world, groups, left_out, keep_all=stated is not None, episodes=episodes, seed=seed)
     return Features(
         axis,
@@ -218,6 +220,12 @@ def _stated_group(name: str, stated: Mapping[str, tuple[str, ...]]) -> str:
     return next((group for group, names in stated.items() if name in names), "not in policy_sees of the class")
 
 
+def _is_matrix(f: Field, world: Any) -> bool:
+    """A number for each pair of entries; a dimension that may be switched off has a name of its own."""
+    n = world.sizes[world.action.n]
+    return len(f.dims) == 2 and isinstance(f.dims[0], str) and f.shape(world.sizes) == (n, n)
+
+
 def _group(f: Field, world: Any, has_views: bool) -> str:
     """The group of a field by the first rule that fits, or the reason why it has none."""
     axis, sizes = world.action.n, world.sizes
@@ -225,7 +233,7 @@ def _group(f: Field, world: Any, has_views: bool) -> str:
     is_place = f.role is Role.STATE and is_scalar_index and f.bounds(sizes)[1] == sizes[axis] - 1
     if has_views and f.role is Role.STATE and not is_place:
         return "the observed views describe it"
-    if f.dims == (axis, axis):
+    if _is_matrix(f, world):
         return "matrices" if f.role is Role.INSTANCE else "a matrix that changes"
     if f.dims and f.dims[0] == axis and len(f.dims) <= 2:
         return "nodes" if f.role is Role.INSTANCE else "changing"
@@ -278,10 +286,10 @@ def _measure(
         why = ""
         if not np.isfinite(values).all():
             why = "not finite in every instance: a limit that is not set"
-        elif not keep_all and masked.get(name):
-            why = "the mask says it"
         elif not keep_all and values.std() < 1e-9 * max(1.0, abs(values.mean())):
             why = "it never varies"
+        elif not keep_all and masked.get(name):
+            why = "the mask says it"
         if why:
             left_out[name] = why
             for names in groups.values():

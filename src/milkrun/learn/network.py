@@ -122,9 +122,14 @@ class Network(nn.Module):
     """Encoder, query and scores."""
 
     def __init__(self, sizes: Sizes, generator: torch.Generator | None = None) -> None:
-        """Initial weights are torch's; with a generator they depend on it alone."""
+        """Initial weights have the distribution of torch's; with a generator they depend on it alone."""
         super().__init__()
         self.sizes = sizes
+        with torch.random.fork_rng(devices=[]):  # torch's modules draw from the global generator
+            self._make(sizes)
+        self.initialise(generator)
+
+    def _make(self, sizes: Sizes) -> None:
         d, x = sizes.width, sizes.changing
         self.embed = nn.Linear(sizes.nodes, d)
         self.layers = nn.ModuleList(Layer(sizes) for _ in range(sizes.layers))
@@ -136,7 +141,6 @@ class Network(nn.Module):
         self.project = nn.Linear(d, d, bias=False)
         self.bias_heads = nn.Linear(x, sizes.heads, bias=False) if x else None
         self.changing = nn.Linear(d, x, bias=False) if x else None
-        self.initialise(generator)
 
     def initialise(self, generator: torch.Generator | None) -> None:
         """The distribution of torch's linear layers: uniform in +-1/sqrt(inputs)."""

@@ -98,6 +98,10 @@ class Run:
     curve: list[dict[str, Any]] = field(default_factory=list)
     step: int = 0
     steps: int = 0
+    recent: list[float] = field(default_factory=list)
+    """mean returns of the last training batches"""
+    counts: dict[str, int] = field(default_factory=lambda: {"flat": 0, "truncated": 0, "played": 0})
+    """steps in a row without a difference between rows; truncated rows; rows"""
     ended: str = ""
     """why the run stopped before its last step: "interrupted", "collapsed: ..."; empty for a finished run"""
 
@@ -219,6 +223,7 @@ def resume(folder: str | os.PathLike[str], *, progress: bool = True, threads: in
     path = Path(name_of(folder))
     about, state = read_run(path / LAST)
     run = Run(path, about["world"], about["references"], about["curve"], about["step"], state.options.steps)
+    run.recent, run.counts = about["recent"], about["counts"]
     plan = {**about["plan"], "threads": threads or about["plan"]["threads"]}
     with computing(plan["threads"]):
         return loop(run, state, plan, Bar() if progress else None)
@@ -228,8 +233,7 @@ def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -
     """Trains to the last step, or until an interrupt."""
     options, every = state.options, plan["every"]
     judge = judge_of(state.world)
-    rows = {"flat": 0, "truncated": 0, "played": 0}
-    recent: list[float] = []
+    rows = run.counts
     events = Events(run.folder)
     clock, first = time.perf_counter(), state.step
     spent = run.curve[-1]["seconds"] if run.curve else 0.0
@@ -239,7 +243,7 @@ def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -
             outcome = state.train_step()
             run.step = state.step
             if outcome.returns.numel():
-                recent = [*recent[-19:], float(outcome.returns.mean())]
+                run.recent = [*run.recent[-19:], float(outcome.returns.mean())]
             rows["flat"] = rows["flat"] + 1 if is_flat(outcome.returns) else 0
             rows["truncated"] += outcome.truncated
             rows["played"] += outcome.returns.numel()
@@ -254,7 +258,7 @@ def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -
                     "step": state.step,
                     "seconds": round(seconds, 2),
                     "instances": state.episodes,
-                    "train": sum(recent) / len(recent) if recent else None,
+                    "train": sum(run.recent) / len(run.recent) if run.recent else None,
                     "held_out": found,
                     "best": max(found, run.best),
                     "gap": None,
@@ -272,7 +276,7 @@ def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -
                 shown = time.perf_counter()
                 lasting = bool(run.curve) and run.curve[-1]["step"] == state.step
                 done = state.step - first
-                bar.show(progress_line(run, state, recent, done, time.perf_counter() - clock, rows), lasting=lasting)
+                bar.show(progress_line(run, state, done, time.perf_counter() - clock), lasting=lasting)
         if state.step < options.steps and not run.ended:
             run.ended = "interrupted"
         if not run.curve or run.curve[-1]["step"] != state.step:
@@ -285,7 +289,14 @@ def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -
 
 def save(run: Run, state: Algorithm, plan: Mapping[str, Any]) -> None:
     """Writes the state of the run and its curve."""
-    about = state.describe(kind="run", plan=dict(plan), references=run.references, curve=run.curve)
+    about = state.describe(
+        kind="run",
+        plan=dict(plan),
+        references=run.references,
+        curve=run.curve,
+        recent=run.recent,
+        counts=run.counts,
+    )
     checkpoint.write(run.folder / LAST, about, state.tensors())
     write_curve(run.folder, run.curve)
 
@@ -301,13 +312,11 @@ def is_flat(returns: torch.Tensor) -> bool:
     return returns.ndim == 2 and returns.shape[1] > 1 and bool((returns == returns[:, :1]).all())
 
 
-def progress_line(
-    run: Run, state: Algorithm, recent: list[float], steps: int, seconds: float, rows: Mapping[str, int]
-) -> str:
+def progress_line(run: Run, state: Algorithm, steps: int, seconds: float) -> str:
     """step, return, best, gap, speed and time left."""
-    line = f"step {run.step:,}/{run.steps:,}"
-    if recent:
-        line += f"  return {sum(recent) / len(recent):.4g}"
+    line, rows = f"step {run.step:,}/{run.steps:,}", run.counts
+    if run.recent:
+        line += f"  return {sum(run.recent) / len(run.recent):.4g}"
     if run.curve:
         line += f"  best {run.best:.4g}"
     if run.gap is not None:
