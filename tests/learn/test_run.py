@@ -187,6 +187,12 @@ def test_reinforce_is_refused_where_it_does_not_fit():
         learn.train("milkrun/TruckDrone-v0", algorithm="reinforce", steps=3, progress=False)
 
 
+def test_options_of_reinforce_are_refused_for_ppo(tmp_path):
+    """Instead of being ignored."""
+    with pytest.raises(ConfigError, match="width is an option of reinforce"):
+        learn.train("milkrun/TruckDrone-v0", steps=3, width=64, out=tmp_path / "run", progress=False)
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     """And a folder without one is not resumed."""
     learn.train("milkrun/CVRP-v0", steps=2, out=tmp_path / "run", **SMALL)
