@@ -175,7 +175,7 @@ def train(
     if algorithm == "ppo":
         from milkrun.learn import sb3
 
-        own = {"baseline": baseline != "shared", "rows_each": rows_each, "starts": starts, "features": features}
+        own: dict[str, Any] = {"baseline": baseline != "shared", "rows_each": rows_each, "starts": starts, "features": features}
         own |= {"layers": layers != 3, "width": width != 128, "heads": heads != 8, "entropy": entropy}
         if unused := [name for name, is_given in own.items() if is_given]:
             raise ConfigError(f"{unused[0]} is an option of reinforce; {spec.id} is trained by ppo")
