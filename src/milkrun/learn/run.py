@@ -175,8 +175,14 @@ def train(
     if algorithm == "ppo":
         from milkrun.learn import sb3
 
-        own: dict[str, Any] = {"baseline": baseline != "shared", "rows_each": rows_each, "starts": starts, "features": features}
-        own |= {"layers": layers != 3, "width": width != 128, "heads": heads != 8, "entropy": entropy}
+        own: dict[str, Any] = {"rows_each": rows_each, "starts": starts, "features": features}
+        own |= {
+            "baseline": baseline != "shared",
+            "layers": layers != 3,
+            "width": width != 128,
+            "heads": heads != 8,
+            "entropy": entropy,
+        }
         if unused := [name for name, is_given in own.items() if is_given]:
             raise ConfigError(f"{unused[0]} is an option of reinforce; {spec.id} is trained by ppo")
         rows = None if batch is None else check_count("batch", batch, 1)
