@@ -29,7 +29,7 @@ class PPOGlider(Glider):
     id = BOX
 
 
-milkrun.register(BOX, PPOGlider)
+milkrun.register(BOX, PPOGlider, family="tests")
 WORLDS = {
     TEAM: {"num_customers": 2, "num_route_nodes": 4, "episode_length": 20},
     CAMERA: small.options(CAMERA),
@@ -312,7 +312,9 @@ def test_a_run_writes_its_folder_and_continues(id, tmp_path):
     about, state = files.read_run(tmp_path / "last.safetensors")
     again = tmp_path / "again.safetensors"
     checkpoint.write(
-        again, state.describe(**{k: about[k] for k in ("kind", "plan", "references", "curve")}), state.tensors()
+        again,
+        state.describe(**{k: about[k] for k in ("kind", "plan", "references", "curve", "recent", "counts")}),
+        state.tensors(),
     )
     assert again.read_bytes() == (tmp_path / "last.safetensors").read_bytes()
     assert learn.resume(tmp_path, progress=False).step == 2

@@ -74,7 +74,7 @@ class NetworkPolicy:
         self._decoding: Decoding | None = None if decode is None else Decoding.parse(decode)
         self._world: Any = None
         self._keys = np.zeros((0, 3), np.int64)  # of the episodes whose tables or plans are known
-        self._version = -1
+        self._instances = -1
         self._tables: Tables | None = None  # of each row
         self._plans = np.zeros((0, 0), np.int64)
         self._planned = np.zeros(0, bool)
@@ -87,7 +87,7 @@ class NetworkPolicy:
     def __call__(self, world: Any) -> np.ndarray:
         decoding = self._get_ready(world)
         begun = (world.stream != self._keys).any(1)
-        if world.instance_version != self._version:
+        if world.instance_version != self._instances:
             begun[:] = True
         if begun.any():
             self._begin(world, np.flatnonzero(begun), decoding)
@@ -106,7 +106,7 @@ class NetworkPolicy:
         """The decoding for this world; forgets another one."""
         if self._world is not world:
             check_fields(self.features, world, self.network)
-            self._world, self._version, self._tables = world, -1, None
+            self._world, self._instances, self._tables = world, -1, None
             self._keys = np.full((world.num_envs, 3), -1, np.int64)
             self._plans = np.zeros((world.num_envs, 0), np.int64)
             self._planned = np.zeros(world.num_envs, bool)
@@ -142,7 +142,7 @@ class NetworkPolicy:
             for known, new in zip(self._tables, tables, strict=True):
                 known[index] = new
         self._keys[rows] = world.stream[rows]
-        self._version = world.instance_version
+        self._instances = world.instance_version
 
     def _decide(self, world: Any, rows: np.ndarray, decoding: Decoding) -> np.ndarray:
         """The actions of these rows at this step."""
@@ -166,7 +166,7 @@ class NetworkPolicy:
         """(R, N) the probability of each action now, for pages."""
         decoding = self._get_ready(world)
         plain = Decoding(samples=decoding.samples and 1)
-        begun = np.flatnonzero((world.stream != self._keys).any(1) | (world.instance_version != self._version))
+        begun = np.flatnonzero((world.stream != self._keys).any(1) | (world.instance_version != self._instances))
         if len(begun) or self._tables is None:
             self._begin(world, np.arange(world.num_envs) if self._tables is None else begun, plain)
         probability: np.ndarray = self._scores(world).softmax(-1).cpu().numpy()
