@@ -15,6 +15,7 @@ from stable_baselines3 import PPO
 
 import milkrun
 from milkrun import learn
+from milkrun.core import registry
 from milkrun.core.errors import BadCheckpoint, ConfigError, MissingExtra, TrainingError
 from milkrun.learn import checkpoint, run, sb3
 from milkrun.learn import trained as files
@@ -29,14 +30,23 @@ class PPOGlider(Glider):
     id = BOX
 
 
-milkrun.register(BOX, PPOGlider, family="tests")
 WORLDS = {
     TEAM: {"num_customers": 2, "num_route_nodes": 4, "episode_length": 20},
     CAMERA: small.options(CAMERA),
     PILE: small.options(PILE),
     BOX: {"max_steps": 8},
 }
+KEPT = ("kind", "plan", "references", "curve", "recent", "counts")
 LENGTH = 32  # longer than an episode of any of them
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_world():
+    """A world whose action is numbers, registered for these tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_worlds", dict(registry._worlds))
+        milkrun.register(BOX, PPOGlider, family="tests", gymnasium=False)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -313,7 +323,7 @@ def test_a_run_writes_its_folder_and_continues(id, tmp_path):
     again = tmp_path / "again.safetensors"
     checkpoint.write(
         again,
-        state.describe(**{k: about[k] for k in ("kind", "plan", "references", "curve", "recent", "counts")}),
+        state.describe(**{k: about[k] for k in KEPT}),
         state.tensors(),
     )
     assert again.read_bytes() == (tmp_path / "last.safetensors").read_bytes()
