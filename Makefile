@@ -16,7 +16,7 @@ OUT ?= out
 # takes three times as long to start, and the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,scale,solvers,link,lunar,docs,dev
+FULL := cli,clutter,torch,rl4co,pettingzoo,sb3,tianshou,rllib,scale,solvers,link,lunar,learn,docs,dev
 LIGHT := cli,clutter
 SMALL := clutter,link
 TESTING := pytest pytest-xdist pytest-timeout hypothesis scipy

@@ -26,7 +26,7 @@ PARTS = {
     "interpreter": "core/test_interpreted_worlds tracking/test_check_world",
     "interrupts": "api/test_binding_interrupts api/test_workers_interrupt core/test_interrupts",
     "kills": "api/test_workers_failure compat/* scale/* tracking/test_link_processes",
-    "learning": "truth/test_clutter_learning truth/test_tracking_learning truth/test_delivery_learning api/test_rllib",
+    "learning": "learn/* truth/test_*_learning api/test_rllib",
     "masks": "truth/test_binding_masks",
     "memory": "truth/test_binding_memory api/test_sb3_surface",
     "originals": "truth/test_dat_conformance",

@@ -200,7 +200,8 @@ def test_reserved_names_are_refused():
     assert RESERVED == set(
         "id num_envs api preset config seed first_row autoreset autoreset_mode illegal threads debug layout copy "
         "render_mode seed_rule max_episode_steps world world_id infos monitor device batch_size generator "
-        "generator_params stepping pad_actions features".split()
+        "generator_params stepping pad_actions features data_dir train_file val_file test_file val_dataloader_names "
+        "test_dataloader_names dataset_cls".split()
     )
     with pytest.raises(ConfigError, match=r"\['layout', 'seed'\]"):
         milkrun.register("shop/Greedy-v0", Greedy)

@@ -28,7 +28,10 @@ BINDINGS = {
     "torchrl": Binding(
         "milkrun.api.torchrl:make", "generator generator_params device batch_size stepping copy features"
     ),
-    "rl4co": Binding("milkrun.api.rl4co:make", ""),
+    "rl4co": Binding(
+        "milkrun.api.rl4co:make",
+        "data_dir train_file val_file test_file val_dataloader_names test_dataloader_names dataset_cls",
+    ),
     "pettingzoo": Binding("milkrun.api.pettingzoo:make", "render_mode"),
     "sb3": Binding("milkrun.api.sb3:make", "layout infos monitor seed_rule render_mode"),
     "tianshou": Binding("milkrun.api.tianshou:make", "layout seed_rule"),

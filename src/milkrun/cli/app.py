@@ -12,6 +12,7 @@ from milkrun.cli.replay import replay, report
 from milkrun.cli.run import run
 from milkrun.cli.simulate import simulate
 from milkrun.cli.solve import solve
+from milkrun.cli.train import train
 from milkrun.cli.worlds import check, info, list_
 
 app = typer.Typer(
@@ -39,6 +40,7 @@ def milkrun(
       milkrun eval CVRP-v0 --policies random,nearest
       milkrun solve A-n32-k5.vrp --method pyvrp
       milkrun replay CVRP-v0 --policies random,nearest
+      milkrun train CVRP-v0 --set num_loc=20 --minutes 10
       milkrun dataset CVRP-v0 --instances 10000 --out data/cvrp
       milkrun demo --out out
     """
@@ -62,3 +64,4 @@ app.command()(bench)
 app.command()(check)
 app.command()(demo)
 app.command()(simulate)
+app.command()(train)

@@ -83,10 +83,11 @@ def eval_(
     from milkrun.replay.record_policies import MOST
     from milkrun.solvers import policies_for
     from milkrun.solvers.named import choose_player
+    from milkrun.solvers.policies import split_names
 
     spec = world_spec(id)
     options = read_settings(settings)
-    names = list(policies_for(spec.id)) if policies is None else [name.strip() for name in policies.split(",")]
+    names = list(policies_for(spec.id)) if policies is None else split_names(policies)
     if twice := [name for k, name in enumerate(names) if name in names[:k]]:
         raise ConfigError(f"the policy {twice[0]!r} is named twice")
     remote = on_ray(on, address=address, keep=keep)

@@ -108,9 +108,10 @@ def recorded(
     from milkrun.core.registry import world_spec
     from milkrun.replay.record_policies import compare
     from milkrun.solvers import policies_for
+    from milkrun.solvers.policies import split_names
 
     spec = world_spec(id)
-    names = list(policies_for(spec.id))[:2] if policies is None else [name.strip() for name in policies.split(",")]
+    names = list(policies_for(spec.id))[:2] if policies is None else split_names(policies)
     with console(stderr=True).status(text(f"{spec.id}: {', '.join(names)}")):
         return compare(spec.id, names, rows=rows, seed=seed, episode=episode, preset=preset, **settings)
 

@@ -59,6 +59,15 @@ class FormatError(BadInstance):
     """An instance file that does not parse: file, line, section."""
 
 
+class BadCheckpoint(MilkrunError, ValueError):
+    """A file of a trained policy or a run that is damaged, unfit or of another format: path, what is wrong, what was
+    expected."""
+
+
+class TrainingError(MilkrunError, RuntimeError):
+    """A training run that cannot continue: a gradient that is not finite, episodes that do not end."""
+
+
 class ShapeError(MilkrunError, ValueError):
     """An array, key or list of the wrong shape, dtype, device or name. The world is left as it was."""
 

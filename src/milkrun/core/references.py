@@ -38,6 +38,11 @@ class References:
     only the task validates"""
     file_kinds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """kind of instance file that it plays: the options for it"""
+    policy_sees: ClassVar[Mapping[str, tuple[str, ...]] | None] = None
+    """the fields that a trained network sees, by group (nodes, matrices, places, numbers, changing), where the author
+    knows better than `milkrun.core.features.derive`; None: derived"""
+    policy_starts: ClassVar[bool] = True
+    """whether training gives the rows of an instance different first actions, by default"""
     environments: ClassVar[Mapping[str, Any]] = {}
     """binding: the environment class for this world instead of the general one"""
     figure: ClassVar[Any] = ""

@@ -14,7 +14,7 @@ from milkrun.render.recorder import EpisodeRecorder
 from milkrun.replay.episode import Episode
 from milkrun.solvers.evaluate import check_player, rollout
 from milkrun.solvers.named import choose_player
-from milkrun.solvers.policies import Factory, Policy
+from milkrun.solvers.policies import Factory, Policy, split_names
 
 MOST = 3  # policies side by side
 
@@ -54,7 +54,7 @@ def compare(
     Each name is a policy of the world or a method of `solve`, whose solution is then played.
     """
     if isinstance(policies, str):  # a text would be iterated by characters
-        policies = policies.split(",")
+        policies = split_names(policies)
     check_names(policies)
     seed, episode = check_seed(seed), check_count("episode", episode, 0)
     if not np.iterable(rows):

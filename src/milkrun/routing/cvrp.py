@@ -111,6 +111,7 @@ class CVRP(Routing):
     environments = {"rl4co": "milkrun.api.rl4co.envs:CVRPEnv"}
     action = discrete("N")
     customer_fields = ("demand_units",)
+    policy_sees = {"nodes": ("locs", "demand_units"), "places": ("current_node",), "numbers": ("load",)}
     usual = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random")}
 
     depot_law = constant(int64)

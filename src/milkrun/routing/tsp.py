@@ -64,6 +64,7 @@ class TSP(Routing):
     environments = {"rl4co": "milkrun.api.rl4co.envs:TSPEnv"}
     action = discrete("N")
     depot_apart = False
+    policy_sees = {"nodes": ("locs",), "places": ("first_node", "current_node")}
 
     start = constant(int64)
     first_node = state(int64, index="N", doc="where the tour starts")

@@ -12,7 +12,7 @@ from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, did_you_mean
 from milkrun.core.instances import instances_of
 from milkrun.core.registry import world_spec
-from milkrun.solvers.policies import Factory, policies_for
+from milkrun.solvers.policies import Factory, policies_for, policy_file
 from milkrun.solvers.solve import solve
 
 
@@ -25,8 +25,11 @@ def players_of(world_id: str, time_limit: float = 1.0) -> dict[str, Factory]:
 
 
 def choose_player(world_id: str, name: str | None = None, time_limit: float = 1.0) -> tuple[str, Factory]:
-    """A policy or method by its name; by default the first heuristic of the world, else random."""
+    """A policy or method by its name, or a trained policy by its file; by default the first heuristic of the world,
+    else random."""
     spec = world_spec(world_id)
+    if name is not None and (factory := policy_file(name)):
+        return name, factory
     if name is None:
         name = next((n for n in policies_for(spec.id) if n != "random"), "random")
     known = players_of(spec.id, time_limit)

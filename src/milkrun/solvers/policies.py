@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ import numpy as np
 from milkrun.core.arguments import check_seed
 from milkrun.core.errors import ConfigError, RegistryError
 from milkrun.core.kernels import kernel
-from milkrun.core.references import refer
+from milkrun.core.references import refer, resolve
 from milkrun.core.registry import world_spec
 from milkrun.core.world import World
 from milkrun.routing.darp.travel import distance32, travel_time
@@ -221,6 +222,26 @@ def best_move(w, b, x, y):
                 least = change
                 best = (np.int64(a) * w.N + z) if w.action_mode == NODE else (i * w.N + j)
     return best * w.N if w.moves == THREE else best
+
+
+FILES = {".safetensors": "milkrun.learn.trained:player"}
+"""Suffix of a policy's file -> the function that reads it: (path, decode) -> factory(seed) -> policy."""
+
+
+def policy_file(name: str) -> Factory | None:
+    """The factory of a policy that is named by its file, as "best.safetensors" or "best.safetensors:starts"; None for
+    other names."""
+    for suffix, reader in FILES.items():
+        path, found, decode = name.partition(f"{suffix}:") if f"{suffix}:" in name else (name, "", "")
+        if found or name.endswith(suffix):
+            factory: Factory = resolve(reader, "FILES")(path + suffix if found else path, decode or None)
+            return factory
+    return None
+
+
+def split_names(text: str) -> list[str]:
+    """The names in a list with commas; the "x8" of a decoding belongs to the name before it."""
+    return [name.strip() for name in re.split(r",(?!\s*x8\s*(?:,|$))", text)]
 
 
 _added: dict[str, dict[str, Factory]] = {}

@@ -20,7 +20,7 @@ from milkrun.core.errors import ConfigError, did_you_mean, missing_extra
 from milkrun.core.references import refer
 from milkrun.core.registry import ByWorld, WorldSpec, named_world
 from milkrun.solvers.plan_checker import PlanChecker
-from milkrun.solvers.policies import policies_for
+from milkrun.solvers.policies import policies_for, policy_file
 
 NOTICEABLE = 0.05  # seconds
 Progress = Callable[[int], object]
@@ -89,8 +89,8 @@ def solve(
 
     `time_limit` (seconds for each instance without compile time), `seed` and `iterations` are for `pyvrp`, `ortools`
     and `improve`. With `iterations` (solutions for `ortools`) `time_limit` has no effect, and the result does not
-    depend on the speed of the machine. `rule` is for `insertion`. A method may also be a policy of the world, whose
-    play is the solution.
+    depend on the speed of the machine. `rule` is for `insertion`. A method may also be a policy of the world, or the
+    file of a trained one; its play is the solution.
 
     `workers` is the number of cores, used by threads (heuristics) or processes. `progress=True` shows a bar, which also
     shows when code is compiled. For every method the mask of the world allows the actions in their order.
@@ -109,7 +109,7 @@ def solve(
         spec, instances, method, {**spec.kwargs, **config}, time_limit, seed, workers, iterations, rule, bool(progress)
     )
     if method not in spec.load().solvers:
-        policy = policies_for(spec.id)[method](seed)
+        policy = (policy_file(method) or policies_for(spec.id)[method])(seed)
         return Solution(*PlanChecker(spec, method, instances, job.config).check_policy(policy))
     solver = refer(spec.load(), "solvers", method)
     solution = solver(job)
@@ -127,6 +127,8 @@ def check_method(spec: WorldSpec, method: str | None) -> str:
         raise ConfigError(f"{spec.id} has no solvers{hint}; worlds with solvers: {', '.join(WORLDS)}")
     if method is None:
         method = cls.default_solver or next(iter(methods))
+    if isinstance(method, str) and cls.plans_are_actions and policy_file(method):
+        return method
     names = [*methods, *(name for name in policies_for(spec.id) if cls.plans_are_actions and name not in methods)]
     if not isinstance(method, str) or method not in names:
         known = {name for those in WORLDS.values() for name in those}

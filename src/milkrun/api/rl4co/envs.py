@@ -37,7 +37,7 @@ from milkrun.routing.generators import Generator
 
 OWN = "_w"
 
-_THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters} - {"self", "kwargs"}
+THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters} - {"self", "kwargs"}
 
 
 class Compiled(RL4COEnvBase):
@@ -63,8 +63,8 @@ class Compiled(RL4COEnvBase):
         if illegal not in ("noop", "raise"):
             raise ConfigError(f"illegal={illegal!r}: must be 'noop' or 'raise'")
         for key in kwargs:
-            if key not in _THEIR_KEYWORDS:
-                raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{did_you_mean(key, _THEIR_KEYWORDS)}")
+            if key not in THEIR_KEYWORDS:
+                raise ConfigError(f"{type(self).__name__} has no keyword {key!r}{did_you_mean(key, THEIR_KEYWORDS)}")
         if generator is not None and generator_params:
             raise ConfigError("give either generator or generator_params")
         if generator is None:

@@ -280,6 +280,13 @@ class TorchRLEnv(RL4COEnvBase):
         unseen = [slot.name for slot in self._stepper.instance if not slot.root and slot.name in entries(td)]
         return [*self.reader.layout(td), *unseen]
 
+    def rewind(self, td: TensorDictBase) -> TensorDict:
+        """The rows of `td` at the beginning of their episodes: the same instances and random streams."""
+        stream = self.reader.find(td, "stream")
+        if stream is None:
+            raise ShapeError("the TensorDict lacks 'stream', the keys of its random streams")
+        return self._begin(stream.reshape(-1, 3).to(CPU), td.batch_size, td)
+
     def load_data(self, fpath: str | os.PathLike[str]) -> TensorDict:
         """The instances in a file, for `reset` to take: a folder that `milkrun dataset` wrote, an npz file of it or of
         RL4CO, or a file of the literature (.vrp, .tsp, .atsp, Solomon's .txt), whose rules must be this environment's.

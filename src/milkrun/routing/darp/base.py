@@ -63,6 +63,7 @@ class DARPBase(Recorded):
     solver_options = "speed", "penalty_unvisited"
     environments = {"torchrl": "milkrun.api.torchrl.darp:DARPEnv"}
     figure = "milkrun.replay.darp:figure_of_rows"
+    policy_starts = False  # the first actions of one vehicle say little about a plan of all
 
     speed = constant(float64)
     penalty_unvisited = constant(float64)
