@@ -195,6 +195,8 @@ FILES_OF = {
     "replay": ["replay", "{absent}.json"],
     "report": ["report", "{absent}"],
     "simulate": ["simulate", "--token-file", "{absent}"],
+    "train": ["train", "--resume", "{absent}"],
+    "a trained policy": ["run", "CVRP-v0", "--policy", "{absent}.safetensors"],
     "dataset": ["dataset", *MAP, "--instances", "2", "--out", "{out}"],
     **{command: [command, *MAP] for command in ("run", "eval", "check", "bench")},
 }

@@ -6,7 +6,15 @@ import sys
 import warnings
 from typing import Any, NoReturn
 
-from milkrun.core.errors import ConfigError, FormatError, MilkrunError, RegistryError, UnknownWorld, missing_extra
+from milkrun.core.errors import (
+    BadCheckpoint,
+    ConfigError,
+    FormatError,
+    MilkrunError,
+    RegistryError,
+    UnknownWorld,
+    missing_extra,
+)
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -19,7 +27,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             f"error: {e} (packages register their worlds by the entry point milkrun.worlds: docs/add-a-world.md)"
         )
         code = 2
-    except (RegistryError, ConfigError, FormatError) as e:
+    except (RegistryError, ConfigError, FormatError, BadCheckpoint) as e:
         _print_error(f"error: {e}")
         code = 2
     except MilkrunError as e:
