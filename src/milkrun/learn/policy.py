@@ -26,7 +26,7 @@ from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
 from milkrun.learn.network import Inputs, Network, Tables
-from milkrun.learn.reinforce import Player, tensor_of
+from milkrun.learn.reinforce import Player
 
 TRIED = 16  # instances of a trial of symmetry, or of draws in a step
 AGREE = 1e-4  # the largest relative difference of returns of mirrored instances
@@ -134,7 +134,7 @@ class NetworkPolicy:
         if rest := len(rows) - len(at_start):
             of = np.setdiff1d(rows, at_start) if rest < len(rows) else rows
             nodes = self.features.read_nodes(world, world.instance_row[of])
-            tables = self.network.encode(tensor_of(nodes).to(self.device))
+            tables = self.network.encode(torch.from_numpy(nodes).to(self.device))
             if self._tables is None:
                 shape = world.num_envs
                 self._tables = Tables(*(t.new_zeros(shape, *t.shape[1:]) for t in tables))
@@ -177,7 +177,7 @@ def read_rows(features: Features, world: Any, device: Any) -> Inputs:
     """What a network reads of all rows now, one query a row."""
 
     def one(array: np.ndarray | None) -> torch.Tensor | None:
-        return None if array is None else tensor_of(array).to(device)[:, None]
+        return None if array is None else torch.from_numpy(array).to(device)[:, None]
 
     features.observe(world)
     places = [torch.from_numpy(place).to(device)[:, None] for place in features.read_places(world)]

@@ -80,7 +80,7 @@ class Player:
         self.world.reset(instance={**self.given, "instance_row": self.owner})
 
     def nodes(self) -> Tensor:
-        return tensor_of(self.features.read_nodes(self.world)).to(self.device)
+        return torch.from_numpy(self.features.read_nodes(self.world)).to(self.device)
 
     def read(self, mask: Tensor) -> Inputs:
         """What the network reads of all rows now, (B, S, ...)."""
@@ -95,7 +95,7 @@ class Player:
         )
 
     def _batched(self, array: np.ndarray) -> Tensor:
-        tensor = tensor_of(array)
+        tensor = torch.from_numpy(array)
         return tensor.view(self.instances, self.rows_each, *tensor.shape[1:]).to(self.device)
 
     @torch.no_grad()
@@ -126,7 +126,7 @@ class Player:
             else:
                 world.step(chosen)
         returns = world.objective.reshape(self.instances, self.rows_each)
-        return tensor_of(returns.astype(np.float32)).to(self.device), records
+        return torch.from_numpy(returns.astype(np.float32)).to(self.device), records
 
     def sample(self, scores: Tensor) -> Tensor:
         """Draws by the inverse of the distribution function: one random number a row. The factor keeps a draw of almost
@@ -134,12 +134,6 @@ class Player:
         below = scores.softmax(-1).cumsum(-1)
         u = torch.rand((*scores.shape[:-1], 1), generator=self.noise, dtype=scores.dtype).to(scores.device)
         return (below <= u * below[..., -1:] * (1 - 1e-6)).sum(-1)
-
-
-def tensor_of(array: np.ndarray) -> Tensor:
-    """A copy in torch's own memory, which is aligned: MKL rounds products of other alignments differently, and a run
-    would not repeat to the bit."""
-    return torch.from_numpy(array).clone()
 
 
 def give_starts(mask: Tensor) -> None:
