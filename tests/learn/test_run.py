@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 import milkrun
 from milkrun import learn
@@ -203,9 +204,20 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
 
 
 def test_nothing_global_is_seeded_or_left_changed(tmp_path):
-    """Torch's generator and its number of threads are as before."""
-    import torch
-
+    """Torch's generator, its number of threads and its precision are as before."""
     before, threads = torch.get_rng_state(), torch.get_num_threads()
     learn.train("milkrun/CVRP-v0", steps=2, out=tmp_path / "run", **SMALL)
     assert torch.equal(torch.get_rng_state(), before) and torch.get_num_threads() == threads
+
+
+def test_a_lower_precision_of_the_process_changes_no_bit(tmp_path):
+    """RL4CO's trainer lowers the precision of products for the whole process."""
+    learn.train("milkrun/CVRP-v0", steps=3, out=tmp_path / "one", **SMALL)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        learn.train("milkrun/CVRP-v0", steps=3, out=tmp_path / "two", **SMALL)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert weights(tmp_path / "one") == weights(tmp_path / "two")

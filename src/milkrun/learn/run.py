@@ -481,15 +481,18 @@ def write_about(run: Run, state: Algorithm, plan: Mapping[str, Any]) -> None:
 
 @contextmanager
 def computing(threads: int | None) -> Iterator[None]:
-    """The number of threads of torch and of the worlds; both are restored."""
-    before = torch.get_num_threads()
+    """The number of threads of torch and of the worlds, and float32 products of full precision, which other trainers of
+    the same process may have switched off; all are restored."""
+    before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     try:
+        torch.set_float32_matmul_precision("highest")
         if threads is not None:
             torch.set_num_threads(check_count("threads", threads, 1))
             set_num_threads(threads)
         yield
     finally:
         torch.set_num_threads(before)
+        torch.set_float32_matmul_precision(precision)
         if threads is not None:
             set_num_threads(None)
 
