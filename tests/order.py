@@ -35,6 +35,11 @@ truth/test_clutter_learning
 api/test_sb3_subproc
 core/test_processes
 truth/test_pyvrp_truth
+learn/test_run
+learn/test_policy
+learn/test_sampling
+api/test_rl4co_every_world
+learn/test_sb3
 truth/test_fuzz_tensordicts
 api/test_binding_interrupts
 api/test_workers_interrupt
