@@ -17,17 +17,7 @@ from milkrun.core.errors import BadCheckpoint, MilkrunError, RegistryError
 from milkrun.learn import checkpoint
 from milkrun.learn.policy import NetworkPolicy
 from milkrun.learn.trained import load, read_run
-
-SMALL = {
-    "num_loc": 5,
-    "width": 16,
-    "heads": 2,
-    "layers": 1,
-    "batch": 4,
-    "rows_each": 4,
-    "threads": 1,
-    "progress": False,
-}
+from tests.learn.tools import SMALL
 
 
 @pytest.fixture(scope="module")

@@ -17,17 +17,7 @@ from milkrun import learn
 from milkrun.core.errors import BadCheckpoint, ConfigError
 from milkrun.learn import run as runs
 from milkrun.learn.trained import read_run
-
-SMALL = {
-    "num_loc": 5,
-    "width": 16,
-    "heads": 2,
-    "layers": 1,
-    "batch": 4,
-    "rows_each": 4,
-    "threads": 1,
-    "progress": False,
-}
+from tests.learn.tools import SMALL
 
 
 def weights(folder):

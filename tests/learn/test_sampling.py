@@ -79,7 +79,7 @@ def test_attention_equals_torchs(keys):
     assert torch.allclose(attend(q, k, v, bias), expected, atol=1e-5)
 
 
-def plans_of_four(start):
+def plans_of_four():
     """Every order of nodes of a TSP-4 with a free start."""
     return list(itertools.permutations(range(4)))
 
@@ -125,7 +125,7 @@ def all_plans(network, player, nodes):
     tables = network.encode(nodes)
     player.begin()
     world = player.world
-    plans = torch.tensor(plans_of_four(0))
+    plans = torch.tensor(plans_of_four())
     log_p = 0.0
     for step in range(4):
         inputs = player.read(torch.from_numpy(world.action_mask).view(1, 24, -1).clone())

@@ -17,6 +17,17 @@ WORLDS = {
     "milkrun/DARP-v0": {"num_requests": 4, "num_agents": 2},
 }
 INSTANCES, ROWS = 20, 4
+SMALL = {
+    "num_loc": 5,
+    "width": 16,
+    "heads": 2,
+    "layers": 1,
+    "batch": 4,
+    "rows_each": 4,
+    "threads": 1,
+    "progress": False,
+}
+"""Arguments of `learn.train` for a CVRP in a second."""
 
 
 def world_of(world_id, **options):

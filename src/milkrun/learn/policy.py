@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from milkrun.core.errors import ConfigError
-from milkrun.core.features import Features
+from milkrun.core.features import GROUPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
@@ -187,11 +187,7 @@ def read_rows(features: Features, world: Any, device: Any) -> Inputs:
 
 def check_fields(features: Features, world: Any, network: Network) -> None:
     """Raises ConfigError unless the network fits the fields of this world."""
-    wanted = {
-        name: group
-        for group in ("nodes", "matrices", "places", "numbers", "changing")
-        for name in getattr(features, group)
-    }
+    wanted = {name: group for group in GROUPS for name in getattr(features, group)}
     for name, group in wanted.items():
         f = world.fields.get(name)
         if f is None or 0 in f.shape(world.sizes) or f.hidden:

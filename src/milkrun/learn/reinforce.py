@@ -136,6 +136,11 @@ class Player:
         return (below <= u * below[..., -1:] * (1 - 1e-6)).sum(-1)
 
 
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+
 def give_starts(mask: Tensor) -> None:
     """POMO: of S rows of an instance, row s < S - 1 may take its s-th allowed first action alone. The last row is free,
     so that the first step is learned, too."""
@@ -253,7 +258,6 @@ class Outcome(NamedTuple):
     """What a training step shows."""
 
     returns: Tensor  # (B, S)
-    lengths: np.ndarray  # (R,) steps
     truncated: int  # rows
     gradient: float  # norm before clipping
 
@@ -313,7 +317,7 @@ class Reinforce:
         self.optimiser.step()
         self.step += 1
         world = player.world
-        return Outcome(returns, world.i.copy(), int(world.truncated.sum()), norm)
+        return Outcome(returns, int(world.truncated.sum()), norm)
 
     def set_rate(self) -> None:
         """Rises in a straight line, then falls by a cosine."""
@@ -368,12 +372,9 @@ class Reinforce:
     def load_tensors(self, found: Mapping[str, Tensor], step: int) -> None:
         """Continues from the `tensors` of this step."""
 
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {name.removeprefix(prefix): t for name, t in found.items() if name.startswith(prefix)}
-
-        self.network.load_state_dict(part("network."))
+        self.network.load_state_dict(part(found, "network."))
         if self.baseline is not None:
-            self.baseline.load_state_dict(part("baseline."))
+            self.baseline.load_state_dict(part(found, "baseline."))
         self.step = step
         if step:
             state = {

@@ -20,7 +20,7 @@ from milkrun.core.registry import make, world_spec
 from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, options_from, read
 from milkrun.learn.network import Network, Sizes
 from milkrun.learn.policy import NetworkPolicy, check_fields
-from milkrun.learn.reinforce import BASELINES, Options, Reinforce
+from milkrun.learn.reinforce import BASELINES, Options, Reinforce, part
 
 MOST = {"nodes": 4096, "places": 16, "numbers": 4096, "changing": 4096, "width": 1024, "heads": 64, "layers": 16}
 """Upper bounds of what a file may say of a network."""
@@ -154,10 +154,6 @@ def _run_tensors(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
     weights = {name: (p.shape, p.dtype) for name, p in network.named_parameters()}
     found = {f"{key}.{name}": what for key in ("exp_avg", "exp_avg_sq") for name, what in weights.items()}
     return found | (expected_of(network, "baseline.") if about["options"]["baseline"] == "rollout" else {})
-
-
-def part(tensors: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 # -- from JSON ------------------------------------------------------------------------------------------------------
