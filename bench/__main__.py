@@ -21,6 +21,7 @@ from .darp import darp_table
 from .delivery import delivery_table
 from .episodes import record_random_episodes
 from .family import family_table
+from .learn import trained_table, training_table
 from .peers import c_kernel
 from .peers.apart import report_of
 from .policy_rollout import policy_rollout_table
@@ -202,6 +203,8 @@ TABLES = {
     "api": api_table,
     "workers": workers_table,
     "scale": scale_table,
+    "training": training_table,
+    "trained": trained_table,
     "compiling": compiling_table,
     "replay": replay_table,
     "own": own_table,
