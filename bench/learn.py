@@ -23,8 +23,8 @@ import torch
 import milkrun
 from milkrun.core.features import derive
 from milkrun.learn.policy import NetworkPolicy
+from milkrun.learn.process import computing
 from milkrun.learn.reinforce import Options, Reinforce
-from milkrun.learn.run import computing
 from milkrun.solvers import rollout
 
 from .episodes import Name

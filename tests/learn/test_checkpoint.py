@@ -166,12 +166,12 @@ def test_mutated_files_are_refused_or_give_a_policy(count, name, folder, tmp_pat
 def test_a_failed_write_leaves_the_old_file(folder, tmp_path, monkeypatch):
     """A full disk: the old content stays, and no draft."""
     path = tmp_path / "kept"
-    checkpoint.replace_file(path, b"old")
+    checkpoint.write_file(path, b"old")
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(BadCheckpoint, match="No space left"):
-        checkpoint.replace_file(path, b"new")
+        checkpoint.write_file(path, b"new")
     assert path.read_bytes() == b"old" and [p.name for p in tmp_path.iterdir()] == ["kept"]

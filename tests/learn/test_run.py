@@ -133,7 +133,7 @@ def test_sigterm_is_an_interrupt_too(tmp_path, monkeypatch):
 def test_collapse_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
     """Rows whose returns never differ have nothing to learn from."""
     monkeypatch.setattr(runs, "FLAT", 3)
-    monkeypatch.setattr(runs, "is_flat", lambda returns: True)
+    monkeypatch.setattr(runs, "_is_flat", lambda returns: True)
     run = learn.train("milkrun/CVRP-v0", steps=50, every=25, out=tmp_path / "run", **SMALL)
     assert run.step == 3 and run.ended.startswith("collapsed") and "--starts yes" in run.ended
 

@@ -147,7 +147,7 @@ def test_shards_of_a_killed_caller_count(folder):
     lines = [f"{sums[name]}  {name}" for name in sorted(sums)]
     (folder / "manifest.json").write_text(json.dumps({**entries, "shards": {}}))
     (folder / "shards.sha256").write_text("\n".join(lines[:3]) + "\n" + lines[3][:30])
-    (folder / "shard-000004.npz.part").write_bytes(b"half")
+    (folder / ".shard-000004.npz.0123.part").write_bytes(b"half")
     with opened(folder) as kept:
         assert [k for k in range(SHARDS) if kept.load(k) is not None] == [0, 1, 2]
     assert not list(folder.glob("*.part")) and not (folder / "shards.sha256").exists()
@@ -181,15 +181,15 @@ def test_a_full_disk_is_named_and_finished_shards_stay(folder, monkeypatch):
     """The third write fails: an error with the file, no half file, and the first two count."""
     for path in folder.glob("shard-*"):
         path.unlink()
-    real, calls = os.fsync, []
+    real, calls = os.replace, []
 
-    def full(file):
-        calls.append(file)
+    def full(draft, path):
+        calls.append(path)
         if len(calls) == 3:
             raise OSError(errno.ENOSPC, "No space left on device")
-        real(file)
+        real(draft, path)
 
-    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ScaleError, match=r"shard-000002\.npz: cannot be written: No space"), opened(folder) as kept:
         for k in range(SHARDS):
             kept.store(k, content(k))

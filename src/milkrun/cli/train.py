@@ -22,7 +22,9 @@ def train(
     preset: str | None = PRESET,
     settings: list[str] = SETTINGS,
     algorithm: str | None = typer.Option(None, "--algorithm", show_default="by the world", help="reinforce or ppo."),
-    baseline: str = typer.Option("shared", "--baseline", help="shared (POMO) or rollout (attention model)."),
+    baseline: str | None = typer.Option(
+        None, "--baseline", show_default="shared", help="shared (POMO) or rollout (attention model)."
+    ),
     batch: int | None = typer.Option(None, "--batch", min=1, show_default="32", help="Instances a step."),
     rows_each: int | None = typer.Option(
         None, "--rows-each", min=1, show_default="by the world", help="Rows an instance, with the shared baseline."
@@ -31,10 +33,12 @@ def train(
         None, "--starts", show_default="by the world", help="Different first actions of these rows: yes, no or try."
     ),
     lr: float | None = typer.Option(None, "--lr", min=0.0, show_default="5e-4", help="Highest learning rate."),
-    layers: int = typer.Option(3, "--layers", min=1, max=16, help="Layers of the encoder."),
-    width: int = typer.Option(128, "--width", min=8, max=1024, help="Width of the network."),
-    heads: int = typer.Option(8, "--heads", min=1, max=64, help="Heads of the attention."),
-    entropy: float = typer.Option(0.0, "--entropy", min=0.0, help="Weight of the entropy."),
+    layers: int | None = typer.Option(None, "--layers", min=1, max=16, show_default="3", help="Layers of the encoder."),
+    width: int | None = typer.Option(
+        None, "--width", min=8, max=1024, show_default="128", help="Width of the network."
+    ),
+    heads: int | None = typer.Option(None, "--heads", min=1, max=64, show_default="8", help="Heads of the attention."),
+    entropy: float | None = typer.Option(None, "--entropy", min=0.0, show_default="0", help="Weight of the entropy."),
     seed: int = typer.Option(0, "--seed", min=0, help="Seed of the weights, the instances and the draws."),
     device: str = typer.Option("auto", "--device", help="cpu, cuda, ...; auto: cuda where torch has one."),
     threads: int | None = typer.Option(None, "--threads", min=1, show_default="all cores", help="Threads."),

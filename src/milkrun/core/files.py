@@ -9,6 +9,7 @@ import csv
 import io
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ REAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 """A number in a file: no NaN, no infinity, no digit grouping, no digits of other scripts. No two repetitions in a row
 match the same characters, which would take quadratic time."""
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
+DRAFT = ".part"  # how the name of a file ends that is being written
 
 
 def name_of(path: Any) -> str:
@@ -66,6 +68,26 @@ def write_bytes(path: str | os.PathLike[str], raw: bytes) -> None:
         Path(name).write_bytes(raw)
     except (OSError, ValueError) as e:
         raise FormatError(f"{name or '(no name)'}: cannot be written: {getattr(e, 'strerror', None) or e}") from None
+
+
+def replace_file(path: Path, raw: bytes) -> None:
+    """Writes or replaces a file atomically: after a kill or a full disk the old or the new one is there, whole. A kill
+    may leave a draft, whose name ends in DRAFT. Raises OSError."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}{DRAFT}")
+    try:
+        with open(draft, "xb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_csv(path: str | os.PathLike[str], names: Iterable[str], lines: Iterable[Iterable[Any]]) -> None:

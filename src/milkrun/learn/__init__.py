@@ -8,7 +8,8 @@ trained before a network has been written for it.
 
 | file | holds |
 |---|---|
-| `run.py` | the loop: budget, references, evaluation, checkpoints, interrupts, resuming |
+| `run.py` | `train` and `resume`: the loop, with evaluations and checkpoints |
+| `budget.py`, `process.py` | before the loop: steps and references; around it: threads and interrupts |
 | `reinforce.py` | the algorithm for one agent that picks an entry of a named axis |
 | `network.py` | the attention model |
 | `policy.py` | a trained network as a policy: greedy, sampled, planned |

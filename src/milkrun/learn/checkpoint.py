@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 import stat
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +20,7 @@ from torch import Tensor
 
 from milkrun._version import __version__
 from milkrun.core.errors import BadCheckpoint, MilkrunError, missing_extra
-from milkrun.core.files import name_of
+from milkrun.core.files import name_of, replace_file
 
 try:
     from safetensors import SafetensorError
@@ -69,28 +67,15 @@ def write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     if len(text) > LONGEST_JSON:
         raise BadCheckpoint(f"{path}: the description has {len(text):,} characters, more than {LONGEST_JSON:,}")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    replace_file(path, safetensors.save(plain, {KEY: text}))
+    write_file(path, safetensors.save(plain, {KEY: text}))
 
 
-def replace_file(path: Path, raw: bytes) -> None:
-    """Writes to a temporary name in the same folder, then renames."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+def write_file(path: Path, raw: bytes) -> None:
+    """A file of a run, written atomically."""
     try:
-        with open(draft, "xb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
+        replace_file(path, raw)
     except OSError as e:
         raise BadCheckpoint(f"{path}: cannot be written: {e.strerror}") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def read(

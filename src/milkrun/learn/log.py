@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from milkrun.learn.checkpoint import replace_file
+from milkrun.learn.checkpoint import write_file
 
 COLUMNS = ("step", "seconds", "instances", "train", "held_out", "best", "gap", "gradient")
 """Columns of the curve: mean return of the last training batches, of the held-out instances, the best so far, and the
@@ -43,7 +43,7 @@ def write_curve(folder: Path, curve: Sequence[Mapping[str, Any]]) -> None:
     """curve.csv, replaced as a whole."""
     lines = [",".join(COLUMNS)]
     lines += [",".join(_cell(row.get(name)) for name in COLUMNS) for row in curve]
-    replace_file(folder / "curve.csv", ("\n".join(lines) + "\n").encode())
+    write_file(folder / "curve.csv", ("\n".join(lines) + "\n").encode())
 
 
 def _cell(value: Any) -> str:
@@ -75,7 +75,7 @@ def draw_curve(path: Path, curve: Sequence[Mapping[str, Any]], references: Mappi
     axes.legend(fontsize=8, loc="lower right")
     picture = io.BytesIO()
     FigureCanvasAgg(figure).print_png(picture)
-    replace_file(path, picture.getvalue())
+    write_file(path, picture.getvalue())
     return True
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, TrainingError
 from milkrun.core.features import Features
 from milkrun.core.fields import Role
@@ -36,6 +37,7 @@ WARM_UP = 0.02  # share of the steps in which the learning rate rises
 LOWEST_RATE = 0.02  # share of the learning rate at the end
 MOST_STEPS = 10_000  # of an episode without max_steps
 BASELINES = ("shared", "rollout")
+FEWEST_ROWS, MOST_ROWS = 16, 65  # of an instance, by default
 
 
 class Record(NamedTuple):
@@ -254,6 +256,44 @@ class Options:
     seed: int = 0
 
 
+def default_options(
+    world: Any,
+    steps: int,
+    *,
+    baseline: str = "shared",
+    batch: int | None = None,
+    rows_each: int | None = None,
+    starts: bool = True,
+    lr: float | None = None,
+    layers: int = 3,
+    width: int = 128,
+    heads: int = 8,
+    entropy: float = 0.0,
+    seed: int = 0,
+) -> Options:
+    """The options that worked for this baseline and number of nodes, where none are given."""
+    if baseline not in BASELINES:
+        raise ConfigError(f"baseline={baseline!r}: must be one of {', '.join(BASELINES)}")
+    rollout = baseline == "rollout"
+    rows = min(max(world.sizes[world.action.n] + 1, FEWEST_ROWS), MOST_ROWS)
+    options = Options(
+        steps=steps,
+        baseline=baseline,
+        batch=batch or (512 if rollout else 32),
+        rows_each=check_count("rows_each", rows if rows_each is None else rows_each, 1),
+        starts=starts,
+        lr=lr or (1e-4 if rollout else 5e-4),
+        layers=check_count("layers", layers, 1, 16),
+        width=check_count("width", width, 8, 1024),
+        heads=check_count("heads", heads, 1, 64),
+        entropy=entropy,
+        seed=seed,
+    )
+    if options.width % options.heads:
+        raise ConfigError(f"width={options.width} is not divisible by heads={options.heads}")
+    return options
+
+
 class Outcome(NamedTuple):
     """What a training step shows."""
 
@@ -266,8 +306,6 @@ class Reinforce:
     """The state of a run, and its steps."""
 
     def __init__(self, world: Any, features: Features, options: Options, device: str = "cpu") -> None:
-        if options.baseline not in BASELINES:
-            raise ConfigError(f"baseline={options.baseline!r}: must be one of {', '.join(BASELINES)}")
         self.world, self.features, self.options, self.device = world, features, options, device
         rollout = options.baseline == "rollout"
         self.sizes = Sizes(

@@ -1,4 +1,4 @@
-"""`train`: the loop around an algorithm. Budget, references, evaluation, checkpoints, interrupts and resuming.
+"""`train` and `resume`: the loop around an algorithm, with evaluations, checkpoints and interrupts.
 
 A run is a folder. `last.safetensors` continues it, `best.safetensors` is the policy, `curve.csv` and `curve.png` show
 it, and `run.json` describes it for people.
@@ -10,81 +10,48 @@ import json
 import math
 import os
 import platform
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from milkrun._version import __version__
 from milkrun.core.arguments import check_count, check_seconds, check_seed
-from milkrun.core.engine import EngineWorld
 from milkrun.core.errors import ConfigError
 from milkrun.core.features import Features, derive, fits
 from milkrun.core.files import file_name, name_of
-from milkrun.core.layouts import layouts
 from milkrun.core.registry import make, named_world
-from milkrun.core.threads import set_num_threads
 from milkrun.learn import checkpoint
-from milkrun.learn.checkpoint import SUFFIX, replace_file
+from milkrun.learn.budget import (
+    EVALUATIONS,
+    HELD_OUT_SEED,
+    TRIAL,
+    Algorithm,
+    Builder,
+    estimate,
+    held_out_of,
+    in_time,
+    judge,
+    judge_of,
+    references_of,
+    try_starts,
+)
+from milkrun.learn.checkpoint import SUFFIX, write_file
 from milkrun.learn.log import Bar, Events, clock_text, draw_curve, write_curve
-from milkrun.learn.reinforce import Options
+from milkrun.learn.process import computing, interruptible
+from milkrun.learn.reinforce import default_options
 from milkrun.learn.trained import ReinforceRun, load, read_run
-from milkrun.solvers import evaluate, policies_for
-from milkrun.solvers.named import SolverPolicy
 
-HELD_OUT, HELD_OUT_SEED = 256, 4321
-FEW_HELD_OUT = 32  # in worlds whose steps are slow
-TRIAL = 20  # at most so many steps turn minutes into steps
-TRIAL_SHARE = 0.04  # of the budget
-EVALUATIONS, EVALUATION_SHARE = 20, 0.2  # at most
-TRAINING_SHARE = 0.92  # with evaluations
-REFERENCE_SHARE = 0.05  # of the budget
-LEAST_REFERENCES = 1.0  # seconds, of a run of few steps
-QUICK_SOLVERS = ("ls", "savings")  # need no extra
-LEAST_SEARCH = 0.05  # seconds of PyVRP for an instance
 FLAT = 50  # steps without a difference between the rows of any instance
-FEWEST_ROWS, MOST_ROWS = 16, 65
 LAST, BEST = f"last{SUFFIX}", f"best{SUFFIX}"
 COLLAPSED = (
     "collapsed: for {flat} steps all rows of each instance had equal returns, so there is nothing to learn from; the "
     "policy plays one plan. Try --starts yes, or a smaller --lr"
 )
-
-
-class Algorithm(Protocol):
-    """The state of a run as the loop sees it: `ReinforceRun` and `PPORun`."""
-
-    world: Any
-    options: Any
-    """a dataclass with `steps` and `seed`"""
-    step: int
-    title: str
-    unit: str
-    """what a step is counted in: "instances", or "steps" of rows"""
-
-    @property
-    def per_step(self) -> int: ...
-    @property
-    def episodes(self) -> int: ...
-    def train_step(self) -> Any: ...
-    def policy(self) -> Any: ...
-    def after_evaluation(self, number: int) -> None: ...
-    def describe(self, **more: Any) -> dict[str, Any]: ...
-    def explain(self) -> dict[str, Any]: ...
-    def weights(self) -> dict[str, torch.Tensor]: ...
-    def tensors(self) -> dict[str, torch.Tensor]: ...
-
-
-Builder = Callable[[Any], Algorithm]
-"""Makes an untrained algorithm from its options."""
 
 
 @dataclass
@@ -105,6 +72,30 @@ class Run:
     ended: str = ""
     """why the run stopped before its last step: "interrupted", "collapsed: ..."; empty for a finished run"""
 
+    def note(self, step: int, returns: torch.Tensor, truncated: int) -> None:
+        """Counts a training step."""
+        self.step = step
+        if returns.numel():
+            self.recent = [*self.recent[-19:], float(returns.mean())]
+        self.counts["flat"] = self.counts["flat"] + 1 if _is_flat(returns) else 0
+        self.counts["truncated"] += truncated
+        self.counts["played"] += returns.numel()
+        if self.counts["flat"] >= FLAT:
+            self.ended = COLLAPSED.format(flat=FLAT)
+
+    def add(self, held_out: float, seconds: float, episodes: int, gradient: float | None) -> None:
+        """Adds an evaluation to the curve."""
+        row: dict[str, Any] = {
+            "step": self.step,
+            "seconds": round(seconds, 2),
+            "instances": episodes,
+            "train": sum(self.recent) / len(self.recent) if self.recent else None,
+            "held_out": held_out,
+            "best": max(held_out, self.best),
+        }
+        self.curve.append(row)
+        row |= {"gap": self.gap, "gradient": gradient}
+
     @property
     def policy(self) -> Any:
         """The best policy so far."""
@@ -124,37 +115,43 @@ class Run:
         return 100 * (reference - self.best) / abs(reference) if reference else None
 
 
+def _is_flat(returns: torch.Tensor) -> bool:
+    """Whether the rows of every instance have equal returns. Returns of single episodes, (E,), say nothing."""
+    return returns.ndim == 2 and returns.shape[1] > 1 and bool((returns == returns[:, :1]).all())
+
+
 def train(
     world: str,
     *,
     minutes: float | None = None,
     steps: int | None = None,
+    out: str | os.PathLike[str] | None = None,
     algorithm: str | None = None,
-    baseline: str = "shared",
     batch: int | None = None,
+    lr: float | None = None,
+    seed: int = 0,
+    baseline: str | None = None,
     rows_each: int | None = None,
     starts: bool | str | None = None,
-    lr: float | None = None,
-    layers: int = 3,
-    width: int = 128,
-    heads: int = 8,
-    entropy: float = 0.0,
-    seed: int = 0,
+    layers: int | None = None,
+    width: int | None = None,
+    heads: int | None = None,
+    entropy: float | None = None,
+    features: Features | None = None,
+    every: int | None = None,
     device: str = "auto",
     threads: int | None = None,
-    every: int | None = None,
-    out: str | os.PathLike[str] | None = None,
-    features: Features | None = None,
+    progress: bool = True,
     preset: str | None = None,
     config: Any = None,
-    progress: bool = True,
     **options: Any,
 ) -> Run:
     """Trains a policy for a world and writes the run's folder.
 
-    `minutes` (10 by default) or `steps` is the budget; minutes are turned into steps once. A step of `ppo` is
-    one update, and `batch` its rows. `options`, `preset` and `config` configure the world as in `milkrun.make`. Ctrl-C
-    ends the running step and keeps everything.
+    `minutes` (10 by default) or `steps` is the budget; minutes are turned into steps once. `algorithm` is "reinforce"
+    where it fits the world, else "ppo", whose step is one update and whose `batch` is its rows. The options from
+    `baseline` to `features` are those of `reinforce`: see `milkrun.learn.reinforce.Options`. `options`, `preset` and
+    `config` configure the world as in `milkrun.make`. Ctrl-C ends the running step and keeps everything.
     """
     spec = named_world(world)
     made = make(spec.id, 1, preset=preset, config=config, seed=0, autoreset="disabled", **options)
@@ -168,44 +165,30 @@ def train(
         raise ConfigError("give minutes or steps, not both")
     seconds = None if steps is not None else 60 * check_seconds("minutes", 10 if minutes is None else minutes)
     given = check_count("steps", steps, 1) if steps is not None else TRIAL
-    seed = check_seed(seed)
-    device = choose_device(device)
+    batch = None if batch is None else check_count("batch", batch, 1)
+    seed, device = check_seed(seed), choose_device(device)
+    own: dict[str, Any] = {
+        "baseline": baseline,
+        "rows_each": rows_each,
+        "layers": layers,
+        "width": width,
+        "heads": heads,
+    }
+    own = {name: value for name, value in {**own, "entropy": entropy}.items() if value is not None}
     chosen: Any
     build: Builder
     if algorithm == "ppo":
         from milkrun.learn import sb3
 
-        own: dict[str, Any] = {"rows_each": rows_each, "starts": starts, "features": features}
-        own |= {
-            "baseline": baseline != "shared",
-            "layers": layers != 3,
-            "width": width != 128,
-            "heads": heads != 8,
-            "entropy": entropy,
-        }
-        if unused := [name for name, is_given in own.items() if is_given]:
+        if unused := [*own, *["starts"] * (starts is not None), *["features"] * (features is not None)]:
             raise ConfigError(f"{unused[0]} is an option of reinforce; {spec.id} is trained by ppo")
-        rows = None if batch is None else check_count("batch", batch, 1)
-        chosen = sb3.default_options(made, given, rows=rows, lr=lr, seed=seed)
+        chosen = sb3.default_options(made, given, rows=batch, lr=lr, seed=seed)
 
         def build(options: Any) -> Algorithm:
             return sb3.PPORun(made, options, device)
     else:
-        chosen = Options(
-            steps=given,
-            baseline=baseline,
-            batch=check_count("batch", batch or (512 if baseline == "rollout" else 32), 1),
-            rows_each=check_count("rows_each", rows_each or default_rows_each(made), 1),
-            starts=read_starts(starts, type(made)),
-            lr=lr or (1e-4 if baseline == "rollout" else 5e-4),
-            layers=check_count("layers", layers, 1, 16),
-            width=check_count("width", width, 8, 1024),
-            heads=check_count("heads", heads, 1, 64),
-            entropy=entropy,
-            seed=seed,
-        )
-        if chosen.width % chosen.heads:
-            raise ConfigError(f"width={chosen.width} is not divisible by heads={chosen.heads}")
+        first = bool(type(made).policy_starts) if starts in (None, "try") else read_starts(starts)
+        chosen = default_options(made, given, batch=batch, lr=lr, seed=seed, starts=first, **own)
         derived = features or derive(made)
 
         def build(options: Any) -> Algorithm:
@@ -214,7 +197,7 @@ def train(
     folder = new_folder(out, spec.id)
     with computing(threads):
         bar = Bar() if progress else None
-        if algorithm == "reinforce" and starts == "try":
+        if starts == "try":
             chosen = try_starts(build, chosen, bar)
         evaluations = EVALUATIONS
         if seconds is not None:
@@ -225,6 +208,25 @@ def train(
         plan = {"every": every or max(1, chosen.steps // evaluations), "threads": threads, "device": device}
         write_about(run, state, plan)
         return loop(run, state, plan, bar)
+
+
+def read_starts(starts: Any) -> bool:
+    """yes or no."""
+    if isinstance(starts, bool):
+        return starts
+    if starts not in ("yes", "no"):
+        raise ConfigError(f"starts={starts!r}: must be yes, no or try")
+    return bool(starts == "yes")
+
+
+def choose_device(device: str) -> str:
+    """auto is cuda where torch has one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return str(torch.empty(0, device=device).device)
+    except (RuntimeError, AssertionError) as e:
+        raise ConfigError(f"device={device!r}: torch cannot use it ({str(e).splitlines()[0]})") from None
 
 
 def resume(folder: str | os.PathLike[str], *, progress: bool = True, threads: int | None = None) -> Run:
@@ -241,59 +243,37 @@ def resume(folder: str | os.PathLike[str], *, progress: bool = True, threads: in
 
 def loop(run: Run, state: Algorithm, plan: Mapping[str, Any], bar: Bar | None) -> Run:
     """Trains to the last step, or until an interrupt."""
-    options, every = state.options, plan["every"]
-    judge = judge_of(state.world)
-    rows = run.counts
-    events = Events(run.folder)
-    clock, first = time.perf_counter(), state.step
-    spent = run.curve[-1]["seconds"] if run.curve else 0.0
+    steps, every = state.options.steps, plan["every"]
+    held_out, events = judge_of(state.world), Events(run.folder)
+    start, first = time.perf_counter(), state.step
+    spent = run.curve[-1]["seconds"] if run.curve else 0.0  # before a run was resumed
     shown = 0.0
     with interruptible() as stopping:
-        while state.step < options.steps and not stopping and not run.ended:
+        while state.step < steps and not stopping and not run.ended:
             outcome = state.train_step()
-            run.step = state.step
-            if outcome.returns.numel():
-                run.recent = [*run.recent[-19:], float(outcome.returns.mean())]
-            rows["flat"] = rows["flat"] + 1 if is_flat(outcome.returns) else 0
-            rows["truncated"] += outcome.truncated
-            rows["played"] += outcome.returns.numel()
-            if rows["flat"] >= FLAT:
-                run.ended = COLLAPSED.format(flat=FLAT)
-            seconds = spent + time.perf_counter() - clock
-            if state.step % every == 0 or state.step == options.steps:
-                found = evaluate(judge, state.policy(), judge.num_envs, HELD_OUT_SEED).mean
+            run.note(state.step, outcome.returns, outcome.truncated)
+            seconds = time.perf_counter() - start
+            is_evaluated = state.step % every == 0 or state.step == steps
+            if is_evaluated:
+                found = judge(held_out, state.policy())
                 state.after_evaluation(state.step // every)
-                better = found > run.best
-                row = {
-                    "step": state.step,
-                    "seconds": round(seconds, 2),
-                    "instances": state.episodes,
-                    "train": sum(run.recent) / len(run.recent) if run.recent else None,
-                    "held_out": found,
-                    "best": max(found, run.best),
-                    "gap": None,
-                    "gradient": outcome.gradient,
-                }
-                run.curve.append(row)
-                row["gap"] = run.gap
-                if better:
+                is_better = found > run.best
+                run.add(found, spent + seconds, state.episodes, outcome.gradient)
+                if is_better:
                     save_policy(run, state)
                 save(run, state, plan)
-                events.add(row)
-            if bar is not None and (
-                (run.curve and run.curve[-1]["step"] == state.step) or time.perf_counter() - shown > 0.5
-            ):
-                shown = time.perf_counter()
-                lasting = bool(run.curve) and run.curve[-1]["step"] == state.step
-                done = state.step - first
-                bar.show(progress_line(run, state, done, time.perf_counter() - clock), lasting=lasting)
-        if state.step < options.steps and not run.ended:
+                events.add(run.curve[-1])
+            if bar is not None and (is_evaluated or seconds - shown > 0.5):
+                shown = seconds
+                bar.show(progress_line(run, state, state.step - first, seconds), lasting=is_evaluated)
+        if state.step < steps and not run.ended:
             run.ended = "interrupted"
         if not run.curve or run.curve[-1]["step"] != state.step:
             save(run, state, plan)
         events.close()
-        title = f"{run.world}, {state.title}, {run.step:,} steps"
-        draw_curve(run.folder / "curve.png", run.curve, run.references, title) if run.curve else None
+        if run.curve:
+            title = f"{run.world}, {state.title}, {run.step:,} steps"
+            draw_curve(run.folder / "curve.png", run.curve, run.references, title)
     return run
 
 
@@ -317,11 +297,6 @@ def save_policy(run: Run, state: Algorithm) -> None:
     checkpoint.write(run.folder / BEST, about, state.weights())
 
 
-def is_flat(returns: torch.Tensor) -> bool:
-    """Whether the rows of every instance have equal returns. Returns of single episodes, (E,), say nothing."""
-    return returns.ndim == 2 and returns.shape[1] > 1 and bool((returns == returns[:, :1]).all())
-
-
 def progress_line(run: Run, state: Algorithm, steps: int, seconds: float) -> str:
     """step, return, best, gap, speed and time left."""
     line, rows = f"step {run.step:,}/{run.steps:,}", run.counts
@@ -337,113 +312,6 @@ def progress_line(run: Run, state: Algorithm, steps: int, seconds: float) -> str
     if rows["truncated"] > 0.01 * rows["played"]:
         line += f"  {100 * rows['truncated'] / rows['played']:.0f} % of rows truncated"
     return line
-
-
-# -- before the first step --------------------------------------------------------------------------------------------
-
-
-def read_starts(starts: Any, cls: Any) -> bool:
-    """yes, no, or the default of the class; "try" begins from that, too."""
-    if starts in (None, "try"):
-        return bool(cls.policy_starts)
-    if isinstance(starts, bool):
-        return starts
-    if starts in ("yes", "no"):
-        return bool(starts == "yes")
-    raise ConfigError(f"starts={starts!r}: must be yes, no or try")
-
-
-def choose_device(device: str) -> str:
-    """auto is cuda where torch has one."""
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return str(torch.empty(0, device=device).device)
-    except (RuntimeError, AssertionError) as e:
-        raise ConfigError(f"device={device!r}: torch cannot use it ({str(e).splitlines()[0]})") from None
-
-
-def held_out_of(world: Any) -> int:
-    """The number of held-out instances: fewer where an engine or a picture makes steps slow."""
-    return FEW_HELD_OUT if isinstance(world, EngineWorld) or "view" in layouts(world) else HELD_OUT
-
-
-def judge_of(world: Any) -> Any:
-    """A world with a row for each held-out instance."""
-    return type(world)(held_out_of(world), world.config, seed=HELD_OUT_SEED, autoreset="disabled")
-
-
-def time_steps(build: Builder, options: Any, limit: float) -> tuple[float, Algorithm]:
-    """Seconds of a training step after the first, which compiles; of as many as fit the limit, at least one."""
-    state = build(options)
-    times: list[float] = []
-    while len(times) < TRIAL and (len(times) < 2 or sum(times) < limit):
-        start = time.perf_counter()
-        state.train_step()
-        times.append(time.perf_counter() - start)
-    return sorted(times[1:])[len(times[1:]) // 2], state
-
-
-def in_time(build: Builder, options: Any, seconds: float) -> tuple[Any, int]:
-    """The options with as many steps as the budget allows, and the number of evaluations, whose time is deducted."""
-    each, state = time_steps(build, options, TRIAL_SHARE * seconds)
-    start = time.perf_counter()
-    evaluate(judge_of(state.world), state.policy(), held_out_of(state.world), HELD_OUT_SEED)
-    judged = time.perf_counter() - start
-    evaluations = min(EVALUATIONS, max(1, int(EVALUATION_SHARE * seconds / judged)))
-    return replace(options, steps=max(1, int((TRAINING_SHARE * seconds - evaluations * judged) / each))), evaluations
-
-
-def estimate(build: Builder, options: Any) -> float:
-    """Seconds that a run of given steps may take."""
-    return float(options.steps * time_steps(build, options, limit=1.0)[0])
-
-
-def default_rows_each(world: Any) -> int:
-    return min(max(world.sizes[world.action.n] + 1, FEWEST_ROWS), MOST_ROWS)
-
-
-def try_starts(build: Builder, options: Options, bar: Bar | None) -> Options:
-    """Trains 100 steps with and without given starts, and keeps what is better on held-out instances."""
-    means = {}
-    for starts in (True, False):
-        if bar is not None:
-            bar.show(f"trying starts={'yes' if starts else 'no'}")
-        state = build(replace(options, steps=100, starts=starts))
-        for _ in range(100):
-            state.train_step()
-        means[starts] = evaluate(judge_of(state.world), state.policy(), HELD_OUT, HELD_OUT_SEED).mean
-    return replace(options, starts=max(means, key=lambda k: means[k]))
-
-
-def references_of(world: Any, seconds: float, bar: Bar | None) -> dict[str, float]:
-    """Mean returns on the held-out instances: every policy of the world and one solver, within their share of the
-    budget. Slower ones are left out."""
-    cls = type(world)
-    found: dict[str, float] = {}
-    limit = max(LEAST_REFERENCES, REFERENCE_SHARE * seconds)
-    start = time.perf_counter()
-    players = {name: factory(0) for name, factory in policies_for(world.id).items()}
-    each = 0.8 * limit / held_out_of(world)
-    for name in solvers_of(cls, each):
-        players[name] = SolverPolicy(name, 0, time_limit=max(0.01, each))
-    for name, player in players.items():
-        if time.perf_counter() - start > limit and found:
-            break
-        if bar is not None:
-            bar.show(f"reference {name} (at most {clock_text(limit)} for all)")
-        judge = judge_of(world)
-        found[name] = evaluate(judge, player, judge.num_envs, HELD_OUT_SEED).mean
-    return found
-
-
-def solvers_of(cls: Any, seconds: float) -> list[str]:
-    """PyVRP if it is installed, plays this world and has time for each instance; else a quick solver."""
-    if not cls.plans_are_actions:
-        return []
-    if "pyvrp" in cls.solvers and find_spec("pyvrp") is not None and seconds >= LEAST_SEARCH:
-        return ["pyvrp"]
-    return [name for name in QUICK_SOLVERS if name in cls.solvers][:1]
 
 
 def new_folder(out: Any, world_id: str) -> Path:
@@ -476,44 +344,4 @@ def write_about(run: Run, state: Algorithm, plan: Mapping[str, Any]) -> None:
         "torch_threads": torch.get_num_threads(),
         "machine": f"{platform.machine()}, {platform.processor() or platform.system()}, {os.cpu_count()} cores",
     }
-    replace_file(run.folder / "run.json", (json.dumps(about, indent=1) + "\n").encode())
-
-
-@contextmanager
-def computing(threads: int | None) -> Iterator[None]:
-    """The number of threads of torch and of the worlds, and float32 products of full precision, which other trainers of
-    the same process may have switched off; all are restored."""
-    before, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    try:
-        torch.set_float32_matmul_precision("highest")
-        if threads is not None:
-            torch.set_num_threads(check_count("threads", threads, 1))
-            set_num_threads(threads)
-        yield
-    finally:
-        torch.set_num_threads(before)
-        torch.set_float32_matmul_precision(precision)
-        if threads is not None:
-            set_num_threads(None)
-
-
-@contextmanager
-def interruptible() -> Iterator[list[int]]:
-    """A list that the first SIGINT or SIGTERM fills. The second of the same kind stops at once."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def stop(number: int, frame: Any) -> None:
-        received.append(number)
-        signal.signal(number, before[number])
-
-    try:
-        for number in before:
-            signal.signal(number, stop)
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    write_file(run.folder / "run.json", (json.dumps(about, indent=1) + "\n").encode())

@@ -12,14 +12,13 @@ import html
 import json
 import os
 import re
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from milkrun.core.errors import ConfigError
-from milkrun.core.files import name_of
+from milkrun.core.files import name_of, replace_file
 
 UPLOT, THREE = "vendor/uPlot.iife.min.js", "vendor/three.iife.min.js"
 
@@ -69,24 +68,10 @@ def _hash(text: str) -> str:
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> Path:
-    """Atomic write: write a temporary file in the same folder and rename it."""
+    """Writes a page atomically."""
     place = Path(name_of(path))
-    draft = ""
     try:
-        with tempfile.NamedTemporaryFile("wb", dir=place.parent, prefix=f".{place.name}.", delete=False) as file:
-            draft = file.name
-            file.write(text.encode())
-        os.chmod(draft, 0o666 & ~_umask())
-        os.replace(draft, place)
+        replace_file(place, text.encode())
     except (OSError, ValueError) as error:
-        if draft:
-            Path(draft).unlink(missing_ok=True)
         raise ConfigError(f"{place}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
     return place
-
-
-def _umask() -> int:
-    """The process's umask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

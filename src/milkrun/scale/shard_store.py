@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,11 +21,11 @@ import numpy as np
 from milkrun._version import __version__
 from milkrun.core.dataset import MANIFEST, arrays_of, read_manifest, read_shard, shard_path
 from milkrun.core.errors import ConfigError, FormatError, ScaleError, shown
-from milkrun.core.files import name_of
+from milkrun.core.files import DRAFT, name_of, replace_file
 from milkrun.scale.lock import Lock
 
 FORMAT = 1
-SUMS, LOCK, UNFINISHED = "shards.sha256", "lock", ".part"
+SUMS, LOCK = "shards.sha256", "lock"
 Arrays = Mapping[str, np.ndarray]
 
 
@@ -88,7 +87,7 @@ class ShardStore:
         np.savez(content, **arrays)  # type: ignore[arg-type]
         raw = content.getvalue()
         try:
-            self._replace(self.path(k), raw)
+            replace_file(self.path(k), raw)
             self._sums[k] = hashlib.sha256(raw).hexdigest()
             with open(self.folder / SUMS, "a") as sums:
                 sums.write(f"{self._sums[k]}  {self.path(k).name}\n")
@@ -100,7 +99,7 @@ class ShardStore:
             ) from None
 
     def _open(self) -> None:
-        for part in self.folder.glob(f"*{UNFINISHED}"):
+        for part in self.folder.glob(f"*{DRAFT}"):
             part.unlink()
         manifest = self.folder / MANIFEST
         if not manifest.exists():
@@ -130,20 +129,8 @@ class ShardStore:
 
     def _write_manifest(self) -> None:
         shards = {self.path(k).name: self._sums[k] for k in sorted(self._sums)}
-        self._replace(self.folder / MANIFEST, (json.dumps({**self.key, "shards": shards}, indent=1) + "\n").encode())
+        replace_file(self.folder / MANIFEST, (json.dumps({**self.key, "shards": shards}, indent=1) + "\n").encode())
         (self.folder / SUMS).unlink(missing_ok=True)
-
-    def _replace(self, path: Path, raw: bytes) -> None:
-        part = path.with_name(path.name + UNFINISHED)
-        try:
-            with open(part, "wb") as file:
-                file.write(raw)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
 
 
 def _differences(stored: Any, given: Any, path: str = "") -> Any:
