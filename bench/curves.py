@@ -47,15 +47,26 @@ class Case:
     decodings: tuple[str, ...] = ("greedy", "starts", "starts,x8")
 
 
-TSP20 = Case("milkrun/TSP-v0", 6_800, 5, {"num_loc": 20})
-CVRP20 = Case("milkrun/CVRP-v0", 5_200, 5, {"num_loc": 20})
-TSP50 = Case("milkrun/TSP-v0", 7_400, 30, {"num_loc": 50})
-CVRP50 = Case("milkrun/CVRP-v0", 4_900, 30, {"num_loc": 50}, iterations=3000)
+TSP20 = Case("milkrun/TSP-v0", 6_800, 6, {"num_loc": 20})
+CVRP20 = Case("milkrun/CVRP-v0", 5_200, 6, {"num_loc": 20})
+ROUTES = {"num_loc": 20}
 CASES = {
     **{f"tsp20-{seed}": replace(TSP20, options={"seed": seed}) for seed in range(3)},
     **{f"cvrp20-{seed}": replace(CVRP20, options={"seed": seed}) for seed in range(3)},
-    "tsp50": TSP50,
-    "cvrp50": CVRP50,
+    "tsp20rollout": replace(TSP20, steps=1_600, minutes=10, options={"baseline": "rollout"}),
+    "vrpp20": Case("milkrun/VRPP-v0", 10_000, 5, ROUTES),
+    "wcvrp20": Case("milkrun/WCVRP-v0", 7_500, 5, ROUTES),
+    "sdwcvrp20": Case(
+        "milkrun/SDWCVRP-v0", 1_600, 5, ROUTES, instances=256, solver=None, decodings=("greedy", "sample")
+    ),
+    "darp": Case(
+        "milkrun/DARP-v0", 1_500, 5, instances=256, solver="improve", decodings=("greedy", "starts", "sample=16")
+    ),
+    "truckdrone": Case("milkrun/TruckDrone-v0", 600, 6, solver=None, decodings=("greedy", "sample")),
+    "tracking": Case("milkrun/Tracking-v0", 250, 15, instances=200, solver=None, decodings=("greedy",)),
+    "clutter": Case("milkrun/Clutter-v0", 100, 10, instances=200, solver=None, decodings=("greedy",)),
+    "cvrp50": Case("milkrun/CVRP-v0", 4_900, 32, {"num_loc": 50}, iterations=3000),
+    "tsp50": Case("milkrun/TSP-v0", 7_400, 36, {"num_loc": 50}),
 }
 
 
