@@ -47,7 +47,7 @@ class Case:
     decodings: tuple[str, ...] = ("greedy", "starts", "starts,x8")
 
 
-TSP20 = Case("milkrun/TSP-v0", 6_800, 6, {"num_loc": 20})
+TSP20 = Case("milkrun/TSP-v0", 6_800, 6, {"num_loc": 20, "start": "free"})
 CVRP20 = Case("milkrun/CVRP-v0", 5_200, 6, {"num_loc": 20})
 ROUTES = {"num_loc": 20}
 CASES = {
@@ -66,7 +66,7 @@ CASES = {
     "tracking": Case("milkrun/Tracking-v0", 250, 15, instances=200, solver=None, decodings=("greedy",)),
     "clutter": Case("milkrun/Clutter-v0", 100, 10, instances=200, solver=None, decodings=("greedy",)),
     "cvrp50": Case("milkrun/CVRP-v0", 4_900, 32, {"num_loc": 50}, iterations=3000),
-    "tsp50": Case("milkrun/TSP-v0", 7_400, 36, {"num_loc": 50}),
+    "tsp50": Case("milkrun/TSP-v0", 7_400, 36, {"num_loc": 50, "start": "free"}),
 }
 
 
