@@ -48,7 +48,7 @@ class Case:
 
 
 TSP20 = Case("milkrun/TSP-v0", 6_800, 6, {"num_loc": 20, "start": "free"})
-CVRP20 = Case("milkrun/CVRP-v0", 5_200, 6, {"num_loc": 20})
+CVRP20 = Case("milkrun/CVRP-v0", 9_600, 10, {"num_loc": 20})
 ROUTES = {"num_loc": 20}
 CASES = {
     **{f"tsp20-{seed}": replace(TSP20, options={"seed": seed}) for seed in range(3)},
