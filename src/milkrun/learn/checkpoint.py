@@ -32,6 +32,7 @@ FORMAT = 1
 SUFFIX = ".safetensors"
 KEY = "milkrun"  # the entry of the metadata
 KINDS = ("policy", "run")
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 LONGEST_JSON = 2**20
 LONGEST_HEADER = 2**22
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
@@ -44,6 +45,36 @@ Expected = Mapping[str, tuple[torch.Size, torch.dtype]]
 def expected_of(module: torch.nn.Module, prefix: str = "") -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The names, shapes and types of a module's tensors."""
     return {prefix + name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+
+
+def expected_moments(module: torch.nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """The names, shapes and types of `moments_of` a module."""
+    return {f"{key}.{name}": (p.shape, p.dtype) for key in MOMENTS for name, p in module.named_parameters()}
+
+
+def moments_of(module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The moments of Adam for the parameters of a module, which are 0 before its first step."""
+    return {
+        f"{key}.{name}": optimiser.state.get(p, {}).get(key, torch.zeros_like(p))
+        for key in MOMENTS
+        for name, p in module.named_parameters()
+    }
+
+
+def load_moments(
+    module: torch.nn.Module, optimiser: torch.optim.Optimizer, found: Mapping[str, Tensor], steps: int
+) -> None:
+    """Puts an Adam of all parameters of a module behind this number of its steps."""
+    state = {
+        k: {"step": torch.tensor(float(steps)), **{key: found[f"{key}.{name}"].clone() for key in MOMENTS}}
+        for k, (name, _) in enumerate(module.named_parameters())
+    }
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def options_from(found: Mapping[str, Any], cls: type[T]) -> T:

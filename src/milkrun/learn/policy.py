@@ -26,7 +26,7 @@ from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
 from milkrun.learn.network import Inputs, Network, Tables
-from milkrun.learn.reinforce import Player
+from milkrun.learn.reinforce import Player, sample_entry
 
 TRIED = 16  # instances of a trial of symmetry, or of draws in a step
 AGREE = 1e-4  # the largest relative difference of returns of mirrored instances
@@ -151,9 +151,8 @@ class NetworkPolicy:
         if not decoding.samples:
             chosen: np.ndarray = scores.argmax(-1).cpu().numpy()
             return chosen
-        below = scores.double().softmax(-1).cumsum(-1).cpu().numpy()
-        u = chance(world, self.seed, None, 0)[rows, None]
-        drawn: np.ndarray = (below <= u * below[:, -1:] * (1 - 1e-6)).sum(1)
+        u = torch.from_numpy(chance(world, self.seed, None, 0)[rows])
+        drawn: np.ndarray = sample_entry(scores.double().softmax(-1).cpu(), u).numpy()
         return drawn
 
     def _scores(self, world: Any) -> torch.Tensor:
