@@ -15,8 +15,11 @@ import torch
 import milkrun
 from milkrun import learn
 from milkrun.core.errors import BadCheckpoint, ConfigError
+from milkrun.learn import policy as policies
 from milkrun.learn import run as runs
+from milkrun.learn.policy import NetworkPolicy, why_no_plans
 from milkrun.learn.trained import read_run
+from milkrun.solvers import evaluate
 from tests.learn.tools import SMALL
 
 
@@ -149,6 +152,23 @@ def test_a_run_describes_itself(tmp_path):
     world = milkrun.make("milkrun/VRPP-v0", 4, num_loc=5, seed=1)
     world.reset()
     assert run.policy(world).shape == (4,)
+
+
+def test_a_run_finds_out_once_whether_plans_are_allowed(tmp_path, monkeypatch):
+    """Three evaluations, one trial; the policy of a later step plays by the later weights."""
+    trials = []
+    monkeypatch.setattr(policies, "why_no_plans", lambda world: trials.append(world) or why_no_plans(world))
+    learn.train("milkrun/CVRP-v0", steps=6, every=2, out=tmp_path / "run", **SMALL)
+    assert len(trials) == 1
+    _, state = read_run(tmp_path / "run" / "last.safetensors")
+    world = milkrun.make("milkrun/CVRP-v0", 16, num_loc=5, seed=1, autoreset="disabled")
+    before = evaluate(world, state.policy(), 16).returns
+    with torch.no_grad():
+        for p in state.network.parameters():
+            p.neg_()
+    after = evaluate(world, state.policy(), 16).returns
+    assert (after != before).any()
+    assert after.tolist() == evaluate(world, NetworkPolicy(state.network, state.features), 16).returns.tolist()
 
 
 REFUSED = {

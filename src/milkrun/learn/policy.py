@@ -83,6 +83,11 @@ class NetworkPolicy:
         """The same network with another seed of its draws."""
         return NetworkPolicy(self.network, self.features, self.decode, seed)
 
+    def forget(self) -> None:
+        """Forgets tables and plans, because the weights have changed. What was found out about the world stays."""
+        self.network.eval()
+        self._instances = -1
+
     @torch.no_grad()
     def __call__(self, world: Any) -> np.ndarray:
         decoding = self._get_ready(world)

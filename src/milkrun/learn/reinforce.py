@@ -24,7 +24,7 @@ from torch import Tensor
 
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, TrainingError
-from milkrun.core.features import Features
+from milkrun.core.features import MOST_STEPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.launcher import NO_LIMIT
 from milkrun.learn.checkpoint import load_moments, moments_of, part
@@ -36,7 +36,6 @@ T95 = 1.6449  # one-sided 5 % of the normal distribution: a t-test of thousands 
 ROUND = 10_240  # fresh instances of the test that replaces the greedy baseline
 WARM_UP = 0.02  # share of the steps in which the learning rate rises
 LOWEST_RATE = 0.02  # share of the learning rate at the end
-MOST_STEPS = 10_000  # of an episode without max_steps
 BASELINES = ("shared", "rollout")
 FEWEST_ROWS, MOST_ROWS = 16, 65  # of an instance, by default
 

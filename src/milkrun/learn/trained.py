@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -40,9 +41,15 @@ class ReinforceRun(Reinforce):
     def episodes(self) -> int:
         return self.step * self.options.batch
 
-    def policy(self) -> NetworkPolicy:
-        """The policy as it is now; a further step changes it."""
+    @cached_property
+    def _policy(self) -> NetworkPolicy:
         return NetworkPolicy(self.network, self.features)
+
+    def policy(self) -> NetworkPolicy:
+        """The policy as it is now; a further step changes it. One object for all evaluations: it finds out once whether
+        the world allows plans."""
+        self._policy.forget()
+        return self._policy
 
     def after_evaluation(self, number: int) -> None:
         """Renews a greedy baseline that the network surpasses."""
