@@ -47,6 +47,11 @@ def expected_of(module: torch.nn.Module, prefix: str = "") -> dict[str, tuple[to
     return {prefix + name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
 
 
+def name_of_infinite(module: torch.nn.Module) -> str:
+    """The first parameter with values that are not finite; empty if there is none."""
+    return next((name for name, p in module.named_parameters() if not bool(p.isfinite().all())), "")
+
+
 def expected_moments(module: torch.nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The names, shapes and types of `moments_of` a module."""
     return {f"{key}.{name}": (p.shape, p.dtype) for key in MOMENTS for name, p in module.named_parameters()}
@@ -98,6 +103,7 @@ def write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     if len(text) > LONGEST_JSON:
         raise BadCheckpoint(f"{path}: the description has {len(text):,} characters, more than {LONGEST_JSON:,}")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    check_values(str(path), plain)
     write_file(path, safetensors.save(plain, {KEY: text}))
 
 
@@ -124,12 +130,17 @@ def read(
         raise BadCheckpoint(f"{name}: cannot be read: {e.strerror}") from None
     except SafetensorError as e:
         raise BadCheckpoint(f"{name}: is no whole safetensors file: {e}") from None
+    check_values(name, tensors)
+    return about, tensors
+
+
+def check_values(name: str, tensors: Mapping[str, Tensor]) -> None:
+    """Refuses values that no run can continue from."""
     for tensor, values in tensors.items():
         if values.is_floating_point() and not bool(values.isfinite().all()):
             raise BadCheckpoint(f"{name}: {tensor} has values that are not finite")
         if tensor.endswith(("var", ".count")) and bool((values < 0).any()):
             raise BadCheckpoint(f"{name}: {tensor} has a negative variance or count")
-    return about, tensors
 
 
 def _open(name: str, expect: Callable[[dict[str, Any]], Expected]) -> tuple[bytes, dict[str, Any]]:

@@ -25,6 +25,7 @@ from milkrun.core.features import GROUPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
+from milkrun.learn.checkpoint import name_of_infinite
 from milkrun.learn.network import Inputs, Network, Tables
 from milkrun.learn.reinforce import Player, sample_entry
 
@@ -67,6 +68,8 @@ class NetworkPolicy:
     """The policy of a network for worlds with these features."""
 
     def __init__(self, network: Network, features: Features, decode: str | None = None, seed: int = 0) -> None:
+        if name := name_of_infinite(network):
+            raise ConfigError(f"{name} of the network is not finite")
         self.network = network.eval()
         self.features = features
         self.device = next(network.parameters()).device

@@ -19,7 +19,15 @@ from torch import Tensor
 
 from milkrun.core.engine import EngineWorld
 from milkrun.core.errors import BadCheckpoint, ConfigError, TrainingError, missing_extra
-from milkrun.learn.checkpoint import Expected, expected_moments, load_moments, moments_of, options_from, part
+from milkrun.learn.checkpoint import (
+    Expected,
+    expected_moments,
+    load_moments,
+    moments_of,
+    name_of_infinite,
+    options_from,
+    part,
+)
 from milkrun.learn.reinforce import SEED_OF_TRAINING, Outcome
 
 try:
@@ -168,9 +176,8 @@ class PPORun:
         return True
 
     def _refuse_infinite(self, cause: Exception | None = None) -> None:
-        for name, weights in self.model.policy.named_parameters():
-            if not bool(weights.isfinite().all()):
-                raise TrainingError(f"step {self.step}, seed {self.options.seed}: {name} is not finite") from cause
+        if name := name_of_infinite(self.model.policy):
+            raise TrainingError(f"step {self.step}, seed {self.options.seed}: {name} is not finite") from cause
 
     def policy(self) -> PPOPolicy:
         """The policy as it is now; a further step changes it."""

@@ -15,10 +15,19 @@ from typing import Any
 
 import torch
 
-from milkrun.core.errors import BadCheckpoint, ConfigError
+from milkrun.core.errors import BadCheckpoint, ConfigError, TrainingError
 from milkrun.core.features import GROUPS, Features
 from milkrun.core.registry import make, world_spec
-from milkrun.learn.checkpoint import SUFFIX, Expected, expected_moments, expected_of, options_from, part, read
+from milkrun.learn.checkpoint import (
+    SUFFIX,
+    Expected,
+    expected_moments,
+    expected_of,
+    name_of_infinite,
+    options_from,
+    part,
+    read,
+)
 from milkrun.learn.network import Network, Sizes
 from milkrun.learn.policy import NetworkPolicy, check_fields
 from milkrun.learn.reinforce import BASELINES, Options, Reinforce
@@ -48,6 +57,8 @@ class ReinforceRun(Reinforce):
     def policy(self) -> NetworkPolicy:
         """The policy as it is now; a further step changes it. One object for all evaluations: it finds out once whether
         the world allows plans."""
+        if name := name_of_infinite(self.network):
+            raise TrainingError(f"step {self.step}, seed {self.options.seed}: {name} is not finite")
         self._policy.forget()
         return self._policy
 
