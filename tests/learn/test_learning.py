@@ -19,7 +19,7 @@ from milkrun.core.instances import instances_of
 from milkrun.learn.budget import HELD_OUT, HELD_OUT_SEED
 from milkrun.learn.policy import NetworkPolicy
 from milkrun.learn.process import computing
-from milkrun.learn.reinforce import Options
+from milkrun.learn.reinforce import default_options
 from milkrun.learn.trained import ReinforceRun
 from milkrun.solvers import evaluate, policies_for, solve
 from tests.docs.test_add_a_world import SOURCES, of_the_file
@@ -33,11 +33,10 @@ def one_thread():
         yield
 
 
-def trained(world_id, steps, *, batch=32, rows_each=21, sizes=None, **options):
-    """Networks and features after so many steps of REINFORCE with the shared baseline."""
+def trained(world_id, steps, *, network=None, **options):
+    """A run of REINFORCE after all its steps, with the default options of training apart from those of the network."""
     world = milkrun.make(world_id, 1, seed=0, threads=1, autoreset="disabled", **options)
-    starts = type(world).policy_starts
-    given = Options(steps, batch=batch, rows_each=rows_each, starts=starts, **(sizes or {}))
+    given = default_options(world, steps, starts=type(world).policy_starts, **(network or {}))
     state = ReinforceRun(world, derive(world), given)
     while state.step < steps:
         state.train_step()
@@ -62,11 +61,11 @@ def best_shipped(state, rows=HELD_OUT):
     return max(mean_of(state, factory(0), rows) for factory in policies_for(state.world.id).values())
 
 
-def test_sixty_steps_beat_the_heuristics_of_the_vrpp():
-    """A small network on 10 customers, on 64 held-out instances."""
-    small = {"width": 32, "heads": 4, "layers": 1, "lr": 2e-3}
-    state = trained("milkrun/VRPP-v0", 60, batch=16, rows_each=11, sizes=small, num_loc=10)
-    assert best_decoding(state, ["starts"], rows=64) > best_shipped(state, rows=64)
+def test_sixty_steps_beat_the_heuristic_of_the_cvrp():
+    """A small network on 10 customers, on 64 held-out instances: shorter than `nearest` by more than 10 %."""
+    network = {"width": 32, "heads": 4, "layers": 1, "lr": 2e-3, "batch": 16, "rows_each": 11}
+    state = trained("milkrun/CVRP-v0", 60, network=network, num_loc=10)
+    assert best_decoding(state, ["starts"], rows=64) > 0.9 * best_shipped(state, rows=64)
 
 
 @pytest.mark.parametrize(
@@ -110,8 +109,6 @@ def test_the_vrpp_collapses_without_given_starts(tmp_path):
         num_loc=20,
         steps=2000,
         every=500,
-        batch=32,
-        rows_each=21,
         starts="no",
         threads=1,
         out=tmp_path / "run",

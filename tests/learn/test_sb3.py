@@ -219,7 +219,7 @@ def test_masked_actions_are_never_chosen(trained, id, decode, tmp_path):
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_million_drawn_actions_are_legal(trained):
-    """Of all agents of the team; the binding counts illegal steps of rows."""
+    """Of all agents of the team; an illegal one of any agent counts as a step."""
     state = trained[TEAM]
     policy = sb3.PPOPolicy(state.model.policy, state.policy().scales, "sample")
     played = evaluate(world_of(TEAM, 2048), policy, 30 * 2048, seed=2)
