@@ -19,15 +19,8 @@ from torch import Tensor
 
 from milkrun.core.engine import EngineWorld
 from milkrun.core.errors import BadCheckpoint, ConfigError, TrainingError, missing_extra
-from milkrun.learn.checkpoint import (
-    Expected,
-    expected_moments,
-    load_moments,
-    moments_of,
-    name_of_infinite,
-    options_from,
-    part,
-)
+from milkrun.learn import checkpoint
+from milkrun.learn.checkpoint import Expected, part
 from milkrun.learn.reinforce import SEED_OF_TRAINING, Outcome
 
 try:
@@ -75,6 +68,7 @@ class Options:
 
     @property
     def hidden(self) -> list[int]:
+        """The widths of the hidden layers."""
         return [self.width] * self.layers
 
 
@@ -176,7 +170,7 @@ class PPORun:
         return True
 
     def _refuse_infinite(self, cause: Exception | None = None) -> None:
-        if name := name_of_infinite(self.model.policy):
+        if name := checkpoint.name_of_infinite(self.model.policy):
             raise TrainingError(f"step {self.step}, seed {self.options.seed}: {name} is not finite") from cause
 
     def policy(self) -> PPOPolicy:
@@ -222,13 +216,13 @@ class PPORun:
 
     def tensors(self) -> dict[str, Tensor]:
         """These and the moments of the optimiser."""
-        return self.weights() | moments_of(self.model.policy, self.model.policy.optimizer)
+        return self.weights() | checkpoint.moments_of(self.model.policy, self.model.policy.optimizer)
 
     def load_tensors(self, found: Mapping[str, Tensor], episodes: int) -> None:
         """Continues from the `tensors` of this step."""
         policy, updates = self.model.policy, self.step * self.options.epochs * self.options.parts
         sb3_policy.load_weights(policy, part(found, "network."))
-        load_moments(policy, policy.optimizer, found, updates)
+        checkpoint.load_moments(policy, policy.optimizer, found, updates)
         for group, running in self._running().items():
             running.mean, running.var, running.count = (found[f"{group}.{name}"].numpy() for name in SCALE)
         self.episodes = episodes
@@ -240,7 +234,7 @@ class PPORun:
 def expect(about: Mapping[str, Any], made: dict[str, Any]) -> Expected:
     """The tensors that a description promises; `made["world"]` is its world. Adds options and network to `made`."""
     world = made["world"]
-    options = made["options"] = options_from(about["options"], Options)
+    options = made["options"] = checkpoint.options_from(about["options"], Options)
     for name, most in MOST.items():
         if not 1 <= getattr(options, name) <= most:
             raise BadCheckpoint(f"options: {name} = {getattr(options, name)} must be 1..{most}")
@@ -258,7 +252,7 @@ def expect(about: Mapping[str, Any], made: dict[str, Any]) -> Expected:
     for group, shape in {"return": (), **scaled}.items():
         for name in SCALE:
             found[f"{group}.{name}"] = (torch.Size(() if name == "count" else shape), torch.float64)
-    return found if about["kind"] == "policy" else found | expected_moments(network)
+    return found if about["kind"] == "policy" else found | checkpoint.expected_moments(network)
 
 
 def policy_of(
