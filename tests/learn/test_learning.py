@@ -24,8 +24,6 @@ from milkrun.learn.trained import ReinforceRun
 from milkrun.solvers import evaluate, policies_for, solve
 from tests.docs.test_add_a_world import SOURCES, of_the_file
 
-long = [pytest.mark.long, pytest.mark.truth, pytest.mark.timeout(3600)]
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
@@ -68,12 +66,12 @@ def test_sixty_steps_beat_the_heuristic_of_the_cvrp():
     assert best_decoding(state, ["starts"], rows=64) > 0.9 * best_shipped(state, rows=64)
 
 
+@pytest.mark.long
+@pytest.mark.truth
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("world_id", "options", "most"),
-    [
-        pytest.param("milkrun/TSP-v0", {"start": "free"}, 0.013, marks=long),
-        pytest.param("milkrun/CVRP-v0", {}, 0.05, marks=long),
-    ],
+    [("milkrun/TSP-v0", {"start": "free"}, 0.013), ("milkrun/CVRP-v0", {}, 0.05)],
 )
 def test_a_thousand_steps_come_close_to_pyvrp(world_id, options, most):
     """20 customers, multi-start: the mean cost is at most 1.3 % (TSP) or 5 % (CVRP) above PyVRP's."""
@@ -86,12 +84,14 @@ def test_a_thousand_steps_come_close_to_pyvrp(world_id, options, most):
     assert reference * (1 - 1e-3) <= cost <= reference * (1 + most)
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("world_id", "options"),
     [
-        pytest.param("milkrun/VRPP-v0", {"num_loc": 20}, marks=long),
-        pytest.param("milkrun/WCVRP-v0", {"num_loc": 20}, marks=long),
-        pytest.param("milkrun/DARP-v0", {"num_requests": 16, "num_agents": 2}, marks=long),
+        ("milkrun/VRPP-v0", {"num_loc": 20}),
+        ("milkrun/WCVRP-v0", {"num_loc": 20}),
+        ("milkrun/DARP-v0", {"num_requests": 16, "num_agents": 2}),
     ],
 )
 def test_a_thousand_steps_beat_every_shipped_policy(world_id, options):

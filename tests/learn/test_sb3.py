@@ -327,6 +327,16 @@ def test_a_description_that_makes_no_sense_is_refused(trained, change, tmp_path)
         learn.load(tmp_path / "p.safetensors")
 
 
+def test_too_large_observations_are_refused(trained, tmp_path, monkeypatch):
+    """The camera's picture has 768 bytes; a limit of 100 is for training and for files."""
+    path = write_policy(trained[CAMERA], tmp_path / "p.safetensors")
+    monkeypatch.setattr(sb3_policy, "MOST_INPUTS", 100)
+    with pytest.raises(ConfigError, match="PPO takes at most 100"):
+        sb3.default_options(world_of(CAMERA), 1, rows=None, lr=None, seed=0)
+    with pytest.raises(ConfigError, match="PPO takes at most 100"):
+        learn.load(path)
+
+
 def test_a_negative_variance_is_refused(trained, tmp_path, monkeypatch):
     """Its root would be no number. Milkrun writes no such file."""
     state, path = trained[TEAM], tmp_path / "p.safetensors"

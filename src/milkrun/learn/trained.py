@@ -150,6 +150,9 @@ def expect(about: dict[str, Any], made: dict[str, Any]) -> Expected:
     if about["kind"] == "policy":
         return found
     options = made["options"] = options_of(about["options"])
+    sizes, norm = network.sizes, "batch" if options.baseline == "rollout" else "instance"
+    if (sizes.width, sizes.heads, sizes.layers, sizes.norm) != (options.width, options.heads, options.layers, norm):
+        raise BadCheckpoint("sizes and options describe different networks")
     if type(about["step"]) is not int or not 0 <= about["step"] <= options.steps:
         raise BadCheckpoint(f"step = {about['step']!r} of {options.steps}")
     baseline = expected_of(network, "baseline.") if options.baseline == "rollout" else {}
