@@ -113,7 +113,7 @@ def draw(rng: np.random.Generator, n: int, rules: set[str]) -> dict[str, Any]:
         fields["service_time"] = [0] * k + rng.integers(0, 3, n).tolist()
     if "windows" in rules:
         opens = rng.integers(0, 12, n)
-        closes = opens + rng.integers(0, 12, n)
+        closes = opens + rng.integers(0, 20, n)
         depots = [(int(rng.integers(0, 3)), int(rng.integers(14, 34))) for _ in range(k)]
         fields["time_windows"] = [*depots, *zip(opens.tolist(), closes.tolist(), strict=True)]
     if "fleet" in rules:
