@@ -1,0 +1,62 @@
+"""On small random instances the checkers of VRP, PDP and PCTSP accept exactly the plans that the references finish."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.routing.fleet_cases import (
+    PAIR_RULES,
+    PAIRED,
+    RULE_SETS,
+    RULES,
+    SPLIT,
+    mixed,
+    pctsp_agrees,
+    pdp_agrees,
+    split_agrees,
+    vrp_agrees,
+)
+
+INSTANCES = 4
+
+
+@pytest.mark.parametrize("name", RULE_SETS)
+def test_vrp_plans_of_a_rule_set(name):
+    """Up to three customers and two depots."""
+    rng = np.random.default_rng(1)
+    assert sum(vrp_agrees(rng, n, RULE_SETS[name]) for n in (1, 2, 3, 3)) >= INSTANCES
+
+
+def test_vrp_plans_of_mixed_rules():
+    """Any rules together."""
+    rng = np.random.default_rng(2)
+    for _ in range(12):
+        vrp_agrees(rng, int(rng.integers(2, 4)), mixed(rng, RULES))
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_split_plans(name):
+    """Customers that need several visits."""
+    rng = np.random.default_rng(3)
+    assert sum(split_agrees(rng, SPLIT[name]) for _ in range(INSTANCES)) >= INSTANCES
+
+
+@pytest.mark.parametrize("name", PAIRED)
+def test_pdp_plans_of_a_rule_set(name):
+    """One or two pairs; every order of all nodes is tried."""
+    rng = np.random.default_rng(4)
+    assert sum(pdp_agrees(rng, pairs, PAIRED[name]) for pairs in (1, 2, 2, 2)) >= INSTANCES
+
+
+def test_pdp_plans_of_three_pairs():
+    """Any rules together; the orders in which each pickup comes first."""
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        pdp_agrees(rng, 3, mixed(rng, PAIR_RULES))
+
+
+def test_pctsp_plans():
+    """Tours of up to five customers, with expected and with real prizes."""
+    rng = np.random.default_rng(6)
+    assert sum(pctsp_agrees(rng, n) for n in (1, 2, 3, 4, 5, 5)) >= 6
