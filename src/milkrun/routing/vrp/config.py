@@ -130,6 +130,14 @@ class VRPConfig(RoutingConfig):
         return self.capacity or own_capacity(self.law, self.num_loc)
 
     @property
+    def fleet(self) -> int:
+        """The vehicles of each depot; by default as many as any plan needs."""
+        if self.vehicles is not None:
+            return self.vehicles
+        # Each route serves a customer to the end or, with split deliveries, is full.
+        return self.num_loc + (self.num_loc * self.max_demand // self.truck if self.split else 0)
+
+    @property
     def unserved_price(self) -> float:
         """The cost of an unserved customer in force."""
         return 10.0 * self.side if isinstance(self.unserved_cost, str) else self.unserved_cost

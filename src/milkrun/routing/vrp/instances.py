@@ -26,12 +26,12 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         array = values.get(name)
         if array is not None and array.ndim < 2 or (array is not None and array.shape[1:] == (1,)):
             values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)  # one number for all depots
-    fleet = config.num_loc if config.vehicles is None else config.vehicles
+    given_fleet = "vehicles" in values
     absent: dict[str, tuple[Any, Any]] = {
         "n_depots": (np.int32, depots),
         "linehaul": (np.int32, 0),
         "capacity": (np.int32, config.truck),
-        "vehicles": (np.int32, fleet),
+        "vehicles": (np.int32, config.fleet),
         "open_route": (bool, False),
     }
     if sizes["pickups"]:
@@ -51,6 +51,10 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
             values[name] = np.full(shape, value, dtype)
         elif given.size == rows and given.shape != shape and math.prod(shape) == rows:
             values[name] = given.reshape(shape)
+    if sizes["parts"] and config.vehicles is None and values["linehaul"].ndim == 2 and not given_fleet:
+        # Each route serves a customer to the end or is full.
+        full = values["linehaul"].sum(axis=1) // np.maximum(values["capacity"].min(axis=1), 1)
+        values["vehicles"] = np.repeat((config.num_loc + full)[:, None], depots, axis=1).astype(np.int32)
     if sizes["timed"] and "time_windows" not in values:
         values["time_windows"] = np.full((rows, nodes, 2), (0.0, math.inf), np.float32)
     if "serves" in values:
@@ -190,7 +194,8 @@ def why_illegal(world: Any, row: int, action: int) -> str:
             return f"load {world.picked[row]} + {back} > {room}"
         if world.backhaul_class[q, 0] == 1 and world.linehaul[q, action] > 0 and world.picked[row] > 0:
             return "linehaul after backhaul"
-        if back > 0 and not world.config.backhaul_only and world.delivered[row] == 0:
+        begins = world.linehaul[q, action] > 0 or back == 0
+        if not begins and not world.config.backhaul_only and world.delivered[row] == 0:
             return "a route begins with a linehaul while one is unserved"
     return _why_not_in_time(world, row, q, k, action)
 

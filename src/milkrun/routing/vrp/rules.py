@@ -133,13 +133,14 @@ def open_by_load(w, b, q, k, n):
         # The vehicle leaves with what it will deliver, so a linehaul added at the end was aboard at every stop before.
         room, rest = np.int32(capacity - w.peak[b]), np.int32(capacity - w.picked[b])
         only_pickups = (w.backhaul_class[q, 0] == 1) & (w.picked[b] > 0)
+        # A stop with both amounts delivers first.
         no_pickups = (not w.may_begin_with_pickup) and w.delivered[b] == 0 and linehauls_wait(w, b, q, n)
         for j in range(w.depots, n):
             line, back = w.linehaul[q, j], w.backhaul[q, j]
             # Not `and`: the loop has no branch and vectorises.
             ok = (not w.visited[b, j]) & (line <= room) & (back <= rest)
             ok &= (not only_pickups) | (line == 0)
-            w.action_mask[b, j] = ok & ((not no_pickups) | (back == 0))
+            w.action_mask[b, j] = ok & ((not no_pickups) | (back == 0) | (line > 0))
 
 
 @kernel
@@ -209,11 +210,13 @@ def candidates(w, b, q):
         return ready
     n = w.n_nodes[q]
     needed = NO_BITS
-    # A route must begin with a linehaul while one is unserved, unless `backhaul_only`.
-    linehauls_first = w.pickups > 0 and not w.may_begin_with_pickup and linehauls_wait(w, b, q, n)
+    if w.pickups > 0 and not w.may_begin_with_pickup and linehauls_wait(w, b, q, n):
+        for j in range(w.depots, n):  # customers that may begin a route
+            begins = (not w.visited[b, j]) & ((w.linehaul[q, j] > 0) | (w.backhaul[q, j] == 0))
+            needed |= w.alone[q, j] & -np.int64(begins)
+        return ready & needed
     for j in range(w.depots, n):
-        counts = (not w.visited[b, j]) & ((not linehauls_first) | (w.linehaul[q, j] > 0))
-        needed |= w.alone[q, j] & -np.int64(counts)
+        needed |= w.alone[q, j] & -np.int64(not w.visited[b, j])
     return ready & needed
 
 

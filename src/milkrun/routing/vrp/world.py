@@ -168,7 +168,6 @@ class VRP(Routing):
             **super().constants(),
             "depot_law": self.depot_code(),
             "law": LAWS.index(config.law),
-            "fleet": config.num_loc if config.vehicles is None else config.vehicles,
             "odds": np.array(config.odds[:6]),
             "single": config.odds.single,
             "may_begin_with_pickup": config.backhaul_only,
