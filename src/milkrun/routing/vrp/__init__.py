@@ -6,6 +6,7 @@ mixed fleets, split deliveries.
 | `world.py` | the fields, the step and the mask |
 | `rules.py` | the named rules: load, clock, limits, which depot may send a vehicle |
 | `config.py`, `variants.py` | options and presets; the names of the 48 variants |
+| `generator.py` | drawn instances |
 | `instances.py` | defaults and validation of given instances |
 """
 

@@ -17,7 +17,7 @@ References: Berto et al. 2024 (RouteFinder: the 48 variants); Vidal et al. 2014 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,7 +29,7 @@ from milkrun.core.kernels import kernel
 from milkrun.render.scene import Scene
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
-from milkrun.routing.generators.vehicles import generate
+from milkrun.routing.vrp.generator import generate
 from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, Routing, clear_record, is_on_padding, write_down
 from milkrun.routing.vrp import instances
 from milkrun.routing.vrp.config import LAWS, VRPConfig
@@ -49,6 +49,16 @@ from milkrun.routing.vrp.rules import (
 )
 from milkrun.routing.vrp.variants import variant_name
 
+EXISTS = {
+    "time_windows": {"time_windows"},
+    "limits": {"distance_limit", "duration_limit"},
+    "backhauls": {"backhaul"},
+    "fleet_costs": {"fixed_cost", "distance_cost"},
+    "restricted": {"serves"},
+}
+"""The options that given fields switch on."""
+PER_DEPOT = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
+
 MISCOUNTED, NO_SUCH_DEPOT, NOT_AT_HOME = 3, 4, 5
 """Faults of a loaded state."""
 
@@ -60,9 +70,12 @@ class VRP(Routing):
     is_cost = True
     Config = VRPConfig
     config: VRPConfig
-    generator = "milkrun.routing.generators.vehicles:VRPGenerator"
+    task = "milkrun.routing.tasks:VRP"
+    generator = "milkrun.routing.vrp.generator:VRPGenerator"
+    solvers: ClassVar[Any] = {"pyvrp": "milkrun.solvers.fleet:solve_job"}
+    default_solver = "pyvrp"
     action = discrete("N")
-    customer_fields = ("linehaul", "backhaul", "time_windows", "service_time", "serves")
+    customer_fields = ("linehaul", "backhaul")
     synonyms = {"demand_linehaul": "linehaul", "demand_backhaul": "backhaul", "demand": "linehaul"}
     usual = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random"), "law": LAWS.index("routefinder")}
 
@@ -206,23 +219,21 @@ class VRP(Routing):
         instances.check(self, arrays)
 
     @classmethod
-    def from_instances(cls, instances: Sequence[Mapping[str, Any]], repeat: int = 1, **make: Any) -> Any:
-        """As in the base class; the fields that are given decide which attributes the world has."""
-        given = {name for one in instances for name in one} if instances else set()
-        for option, fields in (
-            ("time_windows", {"time_windows"}),
-            ("limits", {"distance_limit", "duration_limit"}),
-            ("backhauls", {"backhaul"}),
-            ("fleet_costs", {"fixed_cost", "distance_cost"}),
-            ("restricted", {"serves"}),
-        ):
-            if fields & given:
-                make.setdefault(option, True)
-        depots = max((np.size(one.get("capacity", 1)) for one in instances), default=1)
-        make.setdefault("num_depots", depots)
-        nodes = max((len(one["dist" if "dist" in one else "locs"]) for one in instances), default=1 + depots)
-        make.setdefault("num_loc", max(1, nodes - depots))
-        return super().from_instances(instances, repeat, **make)
+    def task_options(cls, config: VRPConfig) -> dict[str, Any]:
+        rules = {name: getattr(config, name) for name in ("objective", "backhaul_only", "split")}
+        return {**super().task_options(config), **rules, "unserved_cost": config.unserved_price}
+
+    @classmethod
+    def options_for(cls, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The attributes of instances (B, ...) with these fields, and their number of depots."""
+        found: dict[str, Any] = {option: True for option, fields in EXISTS.items() if fields & set(given)}
+        widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
+        if "depot" in given and given["depot"].ndim == 3:
+            widths.append(given["depot"].shape[1])
+        depots, base = max(widths, default=1), super().options_for(given)
+        nodes = base["num_loc"] + ("depot" not in given or "dist" in given)
+        joined = "depot" in given and "dist" not in given
+        return {**base, **found, "num_depots": depots, "num_loc": nodes if joined else nodes - depots}
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_states(arrays)
