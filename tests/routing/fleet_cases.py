@@ -113,8 +113,9 @@ def draw(rng: np.random.Generator, n: int, rules: set[str]) -> dict[str, Any]:
         fields["service_time"] = [0] * k + rng.integers(0, 3, n).tolist()
     if "windows" in rules:
         opens = rng.integers(0, 12, n)
-        closes = opens + rng.integers(0, 20, n)
-        depots = [(int(rng.integers(0, 3)), int(rng.integers(14, 34))) for _ in range(k)]
+        closes = opens + rng.integers(0, rng.choice([4, 20]), n)
+        soonest = 3 if "open" in rules else 14  # an open route only leaves before its depot closes
+        depots = [(int(rng.integers(0, 3)), int(rng.integers(soonest, 34))) for _ in range(k)]
         fields["time_windows"] = [*depots, *zip(opens.tolist(), closes.tolist(), strict=True)]
     if "fleet" in rules:
         fields["vehicles"] = rng.integers(1, 3, k).tolist()
@@ -160,9 +161,14 @@ def draw_pdp(rng: np.random.Generator, pairs: int, rules: set[str]) -> dict[str,
     for limit in ("distance_limit", "duration_limit"):
         if limit in fields:
             fields[limit] = [x * 1.6 for x in fields[limit]]
-    if "windows" in rules:  # deliveries later
+    if "windows" in rules:
         windows = fields["time_windows"]
-        fields["time_windows"] = windows[: k + pairs] + [(a, b + 10) for a, b in windows[k + pairs :]]
+        first = k + pairs
+        if rng.random() < 0.5:  # deliveries later
+            fields["time_windows"] = windows[:first] + [(a, b + 10) for a, b in windows[first:]]
+        else:  # pickups at any time: many goods are aboard together, and their order matters
+            closes = rng.integers(6, 20, pairs).tolist()
+            fields["time_windows"] = [(0, 50)] * first + [(int(rng.integers(0, 4)), b) for b in closes]
     amount = rng.integers(1, 5, pairs)
     fields["demand"] = [0] * k + amount.tolist() + (-amount).tolist()
     fields["capacity"] = rng.integers(4, 7, k).tolist() if "load" in rules else None
@@ -278,10 +284,20 @@ def agree(task: Any, fields: dict[str, Any], model: Any, plans: Any, limited: bo
     assert not missing, f"the mask misses valid plans of {fields}: {missing}"
     for plan, row in finished.items():
         assert accepted[plan] == pytest.approx(-row.earned, abs=1e-9) == -row.objective, plan
+    for plan in _with_one_more(finished):
+        assert plan not in accepted, f"a last vehicle went home before it served all it could: {plan}"
     if complete:
         best = min(accepted[plan] for plan in complete)
         assert best == pytest.approx(min(-row.earned for row in finished.values() if row.unserved == 0))
     return len(finished)
+
+
+def _with_one_more(finished: dict[tuple[int, ...], Any]) -> Iterator[tuple[int, ...]]:
+    """The plans that leave somebody, with one of those customers at the end of the last route."""
+    for plan, row in finished.items():
+        for j in row.customers:
+            if not row.visited[j]:
+                yield (*plan[:-1], j, plan[-1])
 
 
 def vrp_agrees(rng: np.random.Generator, n: int, rules: set[str]) -> int:

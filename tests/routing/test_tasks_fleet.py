@@ -145,6 +145,17 @@ BROKEN = {
         {},
         "route 1, whose last customer is 3, takes 17, duration_limit 16",
     ),
+    "duration with waiting": (
+        one(
+            time_windows=[[[0, 20], [0, 3], [9, 10], [0, 16]]],
+            service_time=[[0, 1, 1, 1]],
+            capacity=[[15]],
+            duration_limit=[[17]],
+        ),
+        [1, 2, 3, 0],
+        {},
+        "route 1, whose last customer is 3, takes 18, duration_limit 17",
+    ),
     "permission": (two(serves=[[0, 0, 1, 2, 3]]), [1, 2, 0, 3, 0, 4, 0], {}, "depot 1 may not serve customer 2"),
     "fleet": (two(vehicles=[[1, 1]]), [0, 2, 0, 3, 1, 4, 1], {}, "depot 0 sends 2 vehicles, it has 1"),
     "no depot": (two(), [2, 3, 0, 4, 0], {}, "the plan begins with customer 2, expected a depot"),

@@ -93,6 +93,14 @@ def test_least_duration_of_a_route():
     assert (row.route_duration, row.start_early, row.start_late, row.terminated) == (17, 1, 2, True)
 
 
+def test_an_early_closing_forces_the_vehicle_to_wait():
+    """Customer 1 closes at 3, so route 1, 2, 3 leaves at 0, is at customer 2 at 8 and waits until 9: 18 in all."""
+    row = vrp(time_windows=[(0, 20), (0, 3), (9, 10), (0, 16)], **SERVED)
+    for a in (1, 2, 3, 0):
+        row.step(a)
+    assert (row.route_duration, row.start_early, row.start_late) == (18, 0, 0)
+
+
 def test_a_fleet_of_one_leaves_one_customer():
     """Two of three customers fit, and the vehicle may not go home before: six orders."""
     rows = list(finished_rows(vrp(vehicles=1)))
