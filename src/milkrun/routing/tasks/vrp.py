@@ -99,7 +99,7 @@ class VRP(FleetProblem):
         if data.modes["backhaul_only"]:
             return super()._may_be_left(data, missed)
         linehaul, backhaul = _amounts(data)
-        waits = (missed & (linehaul > 0)).any(axis=1)[:, None]
+        waits: Bools = (missed & (linehaul > 0)).any(axis=1, keepdims=True)
         return waits & (backhaul > 0) & (linehaul == 0)
 
 
@@ -110,7 +110,7 @@ def _amounts(data: FleetData) -> tuple[Floats, Floats]:
 
 def _backhaul_class(data: FleetData) -> Floats:
     found = data.scalar("backhaul_class", default=1)
-    if (wrong := (found != 1) & (found != 2)).any():
+    if (wrong := ~np.isin(found, (1, 2))).any():
         raise BadInstance(f"row {int(wrong.argmax())}: backhaul_class is {found[wrong][0]:.10g}, must be 1 or 2")
     return found
 
