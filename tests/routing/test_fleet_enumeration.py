@@ -44,7 +44,7 @@ def test_vrp_plans_of_mixed_rules():
 def test_split_plans(name):
     """Customers that need several visits."""
     rng = np.random.default_rng(3)
-    assert sum(split_agrees(rng, SPLIT[name]) for _ in range(4)) >= 4
+    assert sum(split_agrees(rng, n, SPLIT[name], visits=4) for n in (1, 2, 2, 3, 3)) >= 5
 
 
 @pytest.mark.parametrize("name", PAIRED)
@@ -70,7 +70,7 @@ def test_pdp_plans_that_need_the_search():
         "vehicles": 3,
         "unserved_cost": 0.0,
     }
-    assert agree(PDP, fields, pdp.PDP(**fields), paired_plans(3, 1), limited=False) == 58
+    assert agree(PDP, fields, pdp.PDP(**fields), paired_plans(3, 1, 1), limited=False) == 58
     assert len(list(finished_rows(pdp.PDP(**fields, search_limit=0)))) == 54
 
 

@@ -192,7 +192,7 @@ BROKEN = {
         one(linehaul=[[0, 12, 3, 3]], capacity=[[9]]),
         [1, 0, 2, 3, 0],
         {"split": True},
-        "customer 1 is not served: 3 units remain",
+        "customer 1 is not served",
     ),
 }
 
@@ -225,6 +225,11 @@ KEPT = {
     "one of two depots": (two(n_depots=[1]), [2, 3, 0, 4, 0], {}),
     "limit of the call": (one(), [1, 2, 3, 0], {"capacity": 15}),
     "split": (one(linehaul=[[0, 12, 3, 3]], capacity=[[9]]), [1, 0, 1, 2, 3, 0], {"split": True}),
+    "split, fleet at its end": (
+        one(linehaul=[[0, 12, 3, 3]], capacity=[[9]], vehicles=[[1]]),
+        [1, 0],
+        {"split": True},
+    ),
     "fleet at its end": (one(vehicles=[[1]]), [1, 2, 0], {}),
     "fleet of the right depot at its end": (two(vehicles=[[1, 1]], serves=[[0, 0, 1, 1, 1]]), [0, 2, 3, 0], {}),
     "backhaul behind an unserved linehaul": (
@@ -284,6 +289,13 @@ def test_layout_with_depots_apart():
         "time_windows": [[[0, 3], [0, 9], [0, 9]]],
     }
     assert VRP.get_costs(double, np.array([[0, 2, 3, 1, 4, 1]]))[0].item() == 20
+
+
+def test_a_customer_served_in_part_is_unserved():
+    """The only vehicle brings 9 of 12 units: three customers are left."""
+    small = one(linehaul=[[0, 12, 3, 3]], capacity=[[9]], vehicles=[[1]])
+    cost, parts, _ = VRP.get_costs(small, np.array([[1, 0]]), split=True, unserved_cost=1.0)
+    assert (cost.item(), parts["unserved"].item()) == (6 + 3, 3)
 
 
 def test_routes_and_plans():

@@ -295,8 +295,7 @@ class FleetProblem(BaseProblem):
     @classmethod
     def _check_all_served(cls, routes: Routes, plan: Ints, faults: Faults) -> None:
         """An unserved customer is a fault unless all vehicles that could serve it alone are used."""
-        data = routes.data
-        missed = data.customers() & (visits(plan, data.num_nodes) == 0)
+        data, missed = routes.data, cls._missed(routes, plan)
         left = missed & faults.valid[:, None]
         b, j = np.nonzero(left)
         alone = cls._serves_alone(data, b, j)
@@ -304,6 +303,11 @@ class FleetProblem(BaseProblem):
         left[b, j] = (alone & ~used_up).any(axis=1) | ~alone.any(axis=1)
         left &= ~cls._may_be_left(data, missed)
         faults.add(left, lambda row, c: f"customer {c} is not served")
+
+    @classmethod
+    def _missed(cls, routes: Routes, plan: Ints) -> Bools:
+        """The customers that are not served (B, N)."""
+        return routes.data.customers() & (visits(plan, routes.data.num_nodes) == 0)
 
     @classmethod
     def _may_be_left(cls, data: FleetData, missed: Bools) -> Bools:
@@ -333,13 +337,12 @@ class FleetProblem(BaseProblem):
     def _parts(cls, data: Dataset, plan: Ints, replay: Routes) -> dict[str, NDArray[Any]]:
         fleet = replay.data
         fixed = np.where(replay.leaves, replay.of_depot(fleet.fixed_cost), 0.0)
-        served = visits(plan, fleet.num_nodes) > 0
         return {
             "length": replay.length.sum(axis=1),
             "cost": (fixed + replay.of_depot(fleet.distance_cost) * replay.length).sum(axis=1),
             "longest": replay.in_all(replay.length).max(axis=1, initial=0.0),
             "trips": replay.leaves.sum(axis=1),
-            "unserved": (fleet.customers() & ~served).sum(axis=1),
+            "unserved": cls._missed(replay, plan).sum(axis=1),
         }
 
     @classmethod
