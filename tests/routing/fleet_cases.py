@@ -319,7 +319,7 @@ def agree(task: Any, fields: dict[str, Any], model: Any, plans: Any, limited: bo
 
 
 def _with_one_more(finished: dict[tuple[int, ...], Any]) -> Iterator[tuple[int, ...]]:
-    """The plans that leave somebody, with one of those customers at the end of the last route."""
+    """The plans that leave customers, with one of those at the end of the last route."""
     for plan, row in finished.items():
         for j in row.customers:
             if not row.visited[j]:

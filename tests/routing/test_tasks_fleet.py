@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError
-from milkrun.routing.tasks import PDP, VRP, fleet, pdp, vrp
+from milkrun.routing.tasks import PDP, VRP, depots, fleet, pdp, prizes, routes, vrp
 
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 TWICE = RECTANGLE[:, [0, 0, 1, 2, 3]]
@@ -358,7 +358,7 @@ def test_split_has_no_backhaul():
         VRP.get_costs(one(), np.array([[1, 2, 0]]))
 
 
-@pytest.mark.parametrize("module", [fleet, vrp, pdp])
+@pytest.mark.parametrize("module", [depots, routes, fleet, vrp, pdp, prizes])
 def test_checkers_import_no_world(module):
     """Only errors, checkers and numpy."""
     imported = re.findall(r"^from (\S+) import", inspect.getsource(sys.modules[module.__name__]), re.MULTILINE)
