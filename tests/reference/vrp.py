@@ -90,7 +90,7 @@ class VRP(FleetModel):
 
     def _in_order(self, j: int) -> bool:
         """With `backhaul_only=False`, no pick-up before a delivery while a linehaul is unserved."""
-        return self.delivered + self.linehaul[j] > 0 or self._begins(j)
+        return self.delivered > 0 or self._begins(j)
 
     def _begins(self, j: int) -> bool:
         return self.backhaul_only or self.linehaul[j] > 0 or self.backhaul[j] == 0 or self._linehauls_done()

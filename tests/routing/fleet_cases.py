@@ -22,7 +22,7 @@ from tests.reference.fleet import finished_rows
 UNSERVED_COST = 25.0
 PLAN_FIELDS = ("locs", "dist", "linehaul", "backhaul", "demand", "serves", "time_windows", "service_time")
 DEPOT_FIELDS = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
-ROW_FIELDS = ("backhaul_class", "speed", "open_route", "n_depots", "unserved_cost")
+ROW_FIELDS = ("backhaul_class", "speed", "open_route", "n_depots", "n_nodes", "unserved_cost")
 
 RULE_SETS: dict[str, set[str]] = {
     "capacity": set(),
@@ -58,6 +58,7 @@ SPLIT = {
     "split": {"split"},
     "split, distance": {"split", "distance"},
     "split, depots, windows": {"split", "depots", "windows"},
+    "split, fleet": {"split", "fleet"},
 }
 PAIRED: dict[str, set[str]] = {
     "pairs": set(),
@@ -113,8 +114,9 @@ def draw(rng: np.random.Generator, n: int, rules: set[str]) -> dict[str, Any]:
         fields["service_time"] = [0] * k + rng.integers(0, 3, n).tolist()
     if "windows" in rules:
         opens = rng.integers(0, 12, n)
-        closes = opens + rng.integers(0, 20, n)
-        depots = [(int(rng.integers(0, 3)), int(rng.integers(14, 34))) for _ in range(k)]
+        closes = opens + rng.integers(0, rng.choice([4, 20]), n)
+        soonest = 3 if "open" in rules else 14  # an open route only leaves before its depot closes
+        depots = [(int(rng.integers(0, 3)), int(rng.integers(soonest, 34))) for _ in range(k)]
         fields["time_windows"] = [*depots, *zip(opens.tolist(), closes.tolist(), strict=True)]
     if "fleet" in rules:
         fields["vehicles"] = rng.integers(1, 3, k).tolist()
@@ -160,9 +162,14 @@ def draw_pdp(rng: np.random.Generator, pairs: int, rules: set[str]) -> dict[str,
     for limit in ("distance_limit", "duration_limit"):
         if limit in fields:
             fields[limit] = [x * 1.6 for x in fields[limit]]
-    if "windows" in rules:  # deliveries later
+    if "windows" in rules:
         windows = fields["time_windows"]
-        fields["time_windows"] = windows[: k + pairs] + [(a, b + 10) for a, b in windows[k + pairs :]]
+        first = k + pairs
+        if rng.random() < 0.5:  # deliveries later
+            fields["time_windows"] = windows[:first] + [(a, b + 10) for a, b in windows[first:]]
+        else:  # pickups at any time: many goods are aboard together, and their order matters
+            closes = rng.integers(6, 20, pairs).tolist()
+            fields["time_windows"] = [(0, 50)] * first + [(int(rng.integers(0, 4)), b) for b in closes]
     amount = rng.integers(1, 5, pairs)
     fields["demand"] = [0] * k + amount.tolist() + (-amount).tolist()
     fields["capacity"] = rng.integers(4, 7, k).tolist() if "load" in rules else None
@@ -178,11 +185,31 @@ def build(
     """An instance in which every customer can be served alone, and its reference."""
     for _ in range(500):
         fields = draw_fields(rng, n, rules)
+        if rng.random() < 0.3:
+            fields = with_padding(fields, rng)
         try:
             return fields, model(**fields)
         except ValueError:
             continue
     raise AssertionError(f"no instance of {sorted(rules)} with {n} customers")
+
+
+def with_padding(fields: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    """Two nodes after the last that nothing may visit, and sometimes no depot but the first."""
+    k = fields["num_depots"]
+    padded = fields | {"n_nodes": len(fields["linehaul"] if "linehaul" in fields else fields["demand"])}
+    pads = {"locs": (9.0, 9.0), "time_windows": (0, 1)}
+    for name in PLAN_FIELDS:
+        if name == "dist" or fields.get(name) is None:
+            continue
+        padded[name] = [*np.asarray(fields[name]).tolist(), *[pads.get(name, 1)] * 2]
+    if fields.get("dist") is not None:
+        padded["dist"] = np.pad(fields["dist"], ((0, 2), (0, 2)))
+    if "backhaul" in fields:
+        padded["backhaul"] = [*fields["backhaul"], 0, 0]
+    if k > 1 and rng.random() < 0.5:
+        padded["n_depots"] = 1
+    return padded
 
 
 def dataset(fields: dict[str, Any]) -> dict[str, Any]:
@@ -199,8 +226,8 @@ def dataset(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def all_plans(n: int, k: int, words: int = 0) -> tuple[tuple[int, ...], ...]:
-    """Every way to serve some of `n` customers by routes from `k` depots, as actions.
+def all_plans(n: int, k: int, used: int, words: int = 0) -> tuple[tuple[int, ...], ...]:
+    """Every way to serve some of `n` customers by routes from the first `used` of `k` depots, as actions.
 
     Customers do not recur; or, with `words`, they do in plans of at most so many visits.
     """
@@ -210,7 +237,12 @@ def all_plans(n: int, k: int, words: int = 0) -> tuple[tuple[int, ...], ...]:
         if words
         else [order for m in range(1, n + 1) for order in permutations(nodes, m)]
     )
-    return tuple(plan for order in orders for plan in with_depots(order, k))
+    return tuple(plan for order in orders for plan in with_depots(order, used))
+
+
+def depots_of(fields: dict[str, Any]) -> tuple[int, int]:
+    """The number of depots in the arrays, and of those that the row has."""
+    return fields["num_depots"], fields.get("n_depots", fields["num_depots"])
 
 
 def with_depots(order: tuple[int, ...], k: int) -> Iterator[tuple[int, ...]]:
@@ -229,7 +261,7 @@ def with_depots(order: tuple[int, ...], k: int) -> Iterator[tuple[int, ...]]:
 
 
 @cache
-def paired_plans(pairs: int, k: int) -> tuple[tuple[int, ...], ...]:
+def paired_plans(pairs: int, k: int, used: int) -> tuple[tuple[int, ...], ...]:
     """Every plan that serves all or some pairs, each within a route and the pickup first."""
     found: list[tuple[int, ...]] = []
 
@@ -240,11 +272,11 @@ def paired_plans(pairs: int, k: int) -> tuple[tuple[int, ...], ...]:
             extend([*plan, j], depot, aboard - {j}, left, False)
         if not aboard and not at_depot:
             found.append((*plan, depot))
-            for following in range(k) if left else ():
+            for following in range(used) if left else ():
                 extend([*plan, following], following, aboard, left, True)
 
-    for first in range(k):
-        extend([first] if k > 1 else [], first, frozenset(), frozenset(range(k, k + pairs)), True)
+    for first in range(used):
+        extend([first] if used > 1 else [], first, frozenset(), frozenset(range(k, k + pairs)), True)
     return tuple(found)
 
 
@@ -278,38 +310,48 @@ def agree(task: Any, fields: dict[str, Any], model: Any, plans: Any, limited: bo
     assert not missing, f"the mask misses valid plans of {fields}: {missing}"
     for plan, row in finished.items():
         assert accepted[plan] == pytest.approx(-row.earned, abs=1e-9) == -row.objective, plan
+    for plan in _with_one_more(finished):
+        assert plan not in accepted, f"a last vehicle went home before it served all it could: {plan}"
     if complete:
         best = min(accepted[plan] for plan in complete)
         assert best == pytest.approx(min(-row.earned for row in finished.values() if row.unserved == 0))
     return len(finished)
 
 
+def _with_one_more(finished: dict[tuple[int, ...], Any]) -> Iterator[tuple[int, ...]]:
+    """The plans that leave customers, with one of those at the end of the last route."""
+    for plan, row in finished.items():
+        for j in row.customers:
+            if not row.visited[j]:
+                yield (*plan[:-1], j, plan[-1])
+
+
 def vrp_agrees(rng: np.random.Generator, n: int, rules: set[str]) -> int:
     fields, model = build(vrp.VRP, draw_vrp, rng, n, rules)
     modes = {"objective": fields["objective"], "backhaul_only": fields["backhaul_only"]}
-    return agree(VRP, fields, model, all_plans(n, fields["num_depots"]), "fleet" in rules, **modes)
+    return agree(VRP, fields, model, all_plans(n, *depots_of(fields)), "fleet" in rules, **modes)
 
 
-def split_agrees(rng: np.random.Generator, rules: set[str]) -> int:
-    """Of plans with at most six visits (five with two depots)."""
-    several = "depots" in rules
-    n, visits = (2, 5) if several else (int(rng.integers(1, 4)), 6)
+def split_agrees(rng: np.random.Generator, n: int, rules: set[str], visits: int) -> int:
+    """Of all plans with at most so many visits."""
     fields, model = build(vrp.VRP, draw_vrp, rng, n, rules)
-    data, plans = dataset(fields), all_plans(n, fields["num_depots"], visits)
-    cost = VRP.get_costs(data, padded(plans), on_violation="inf", split=True)[0]
+    data, plans = dataset(fields), all_plans(n, *depots_of(fields), visits)
+    cost, parts, _ = VRP.get_costs(data, padded(plans), on_violation="inf", split=True)
     accepted = {plan: c for plan, c in zip(plans, cost, strict=True) if np.isfinite(c)}
+    complete = {plan for plan, c, u in zip(plans, cost, parts["unserved"], strict=True) if np.isfinite(c) and u == 0}
     rows = {tuple(row.tour): row for row in finished_rows(model)}
     short = {plan: row for plan, row in rows.items() if sum(a >= fields["num_depots"] for a in plan) <= visits}
-    assert set(short) == set(accepted), fields
+    assert {plan for plan, row in short.items() if row.unserved == 0} == complete, fields
+    assert set(short) <= set(accepted) and (set(accepted) == complete or "fleet" in rules), fields
     assert all(accepted[plan] == pytest.approx(-row.earned) for plan, row in short.items())
     return len(short)
 
 
 def pdp_agrees(rng: np.random.Generator, pairs: int, rules: set[str]) -> int:
     fields, model = build(pdp.PDP, draw_pdp, rng, pairs, rules)
-    k = fields["num_depots"]
-    plans = all_plans(2 * pairs, k) if pairs <= 2 else paired_plans(pairs, k)
-    assert set(paired_plans(pairs, k)) <= set(plans)
+    structured = paired_plans(pairs, *depots_of(fields))
+    plans = all_plans(2 * pairs, *depots_of(fields)) if pairs <= 2 else structured
+    assert set(structured) <= set(plans)
     return agree(PDP, fields, model, plans, "fleet" in rules, objective=fields["objective"])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from milkrun.core.errors import BadInstance, BadSolution, ConfigError, ShapeError
-from milkrun.routing.tasks import PDP, VRP, fleet, pdp, vrp
+from milkrun.routing.tasks import PDP, VRP, depots, fleet, pdp, prizes, routes, vrp
 
 RECTANGLE = np.array([[[0, 0], [3, 0], [3, 4], [0, 4]]], np.float32)
 TWICE = RECTANGLE[:, [0, 0, 1, 2, 3]]
@@ -145,6 +145,17 @@ BROKEN = {
         {},
         "route 1, whose last customer is 3, takes 17, duration_limit 16",
     ),
+    "duration with waiting": (
+        one(
+            time_windows=[[[0, 20], [0, 3], [9, 10], [0, 16]]],
+            service_time=[[0, 1, 1, 1]],
+            capacity=[[15]],
+            duration_limit=[[17]],
+        ),
+        [1, 2, 3, 0],
+        {},
+        "route 1, whose last customer is 3, takes 18, duration_limit 17",
+    ),
     "permission": (two(serves=[[0, 0, 1, 2, 3]]), [1, 2, 0, 3, 0, 4, 0], {}, "depot 1 may not serve customer 2"),
     "fleet": (two(vehicles=[[1, 1]]), [0, 2, 0, 3, 1, 4, 1], {}, "depot 0 sends 2 vehicles, it has 1"),
     "no depot": (two(), [2, 3, 0, 4, 0], {}, "the plan begins with customer 2, expected a depot"),
@@ -181,7 +192,7 @@ BROKEN = {
         one(linehaul=[[0, 12, 3, 3]], capacity=[[9]]),
         [1, 0, 2, 3, 0],
         {"split": True},
-        "customer 1 is not served: 3 units remain",
+        "customer 1 is not served",
     ),
 }
 
@@ -214,6 +225,11 @@ KEPT = {
     "one of two depots": (two(n_depots=[1]), [2, 3, 0, 4, 0], {}),
     "limit of the call": (one(), [1, 2, 3, 0], {"capacity": 15}),
     "split": (one(linehaul=[[0, 12, 3, 3]], capacity=[[9]]), [1, 0, 1, 2, 3, 0], {"split": True}),
+    "split, fleet at its end": (
+        one(linehaul=[[0, 12, 3, 3]], capacity=[[9]], vehicles=[[1]]),
+        [1, 0],
+        {"split": True},
+    ),
     "fleet at its end": (one(vehicles=[[1]]), [1, 2, 0], {}),
     "fleet of the right depot at its end": (two(vehicles=[[1, 1]], serves=[[0, 0, 1, 1, 1]]), [0, 2, 3, 0], {}),
     "backhaul behind an unserved linehaul": (
@@ -273,6 +289,13 @@ def test_layout_with_depots_apart():
         "time_windows": [[[0, 3], [0, 9], [0, 9]]],
     }
     assert VRP.get_costs(double, np.array([[0, 2, 3, 1, 4, 1]]))[0].item() == 20
+
+
+def test_a_customer_served_in_part_is_unserved():
+    """The only vehicle brings 9 of 12 units: three customers are left."""
+    small = one(linehaul=[[0, 12, 3, 3]], capacity=[[9]], vehicles=[[1]])
+    cost, parts, _ = VRP.get_costs(small, np.array([[1, 0]]), split=True, unserved_cost=1.0)
+    assert (cost.item(), parts["unserved"].item()) == (6 + 3, 3)
 
 
 def test_routes_and_plans():
@@ -335,7 +358,7 @@ def test_split_has_no_backhaul():
         VRP.get_costs(one(), np.array([[1, 2, 0]]))
 
 
-@pytest.mark.parametrize("module", [fleet, vrp, pdp])
+@pytest.mark.parametrize("module", [depots, routes, fleet, vrp, pdp, prizes])
 def test_checkers_import_no_world(module):
     """Only errors, checkers and numpy."""
     imported = re.findall(r"^from (\S+) import", inspect.getsource(sys.modules[module.__name__]), re.MULTILINE)

@@ -93,6 +93,14 @@ def test_least_duration_of_a_route():
     assert (row.route_duration, row.start_early, row.start_late, row.terminated) == (17, 1, 2, True)
 
 
+def test_an_early_closing_forces_the_vehicle_to_wait():
+    """Customer 1 closes at 3, so route 1, 2, 3 leaves at 0, is at customer 2 at 8 and waits until 9: 18 in all."""
+    row = vrp(time_windows=[(0, 20), (0, 3), (9, 10), (0, 16)], **SERVED)
+    for a in (1, 2, 3, 0):
+        row.step(a)
+    assert (row.route_duration, row.start_early, row.start_late) == (18, 0, 0)
+
+
 def test_a_fleet_of_one_leaves_one_customer():
     """Two of three customers fit, and the vehicle may not go home before: six orders."""
     rows = list(finished_rows(vrp(vehicles=1)))
@@ -146,6 +154,43 @@ def test_a_customer_out_of_reach_is_refused():
     """With a distance limit of 9 customer 2, 5 away, has no vehicle."""
     with pytest.raises(ValueError, match="customer 2 alone"):
         vrp(distance_limit=9)
+
+
+# --- identities
+
+
+def costs(**options):
+    """The cost of every finished sequence."""
+    return {tuple(row.tour): round(-row.earned, 9) for row in finished_rows(vrp(**options))}
+
+
+def test_splitting_single_units_changes_nothing():
+    """Demands of 1 are always delivered whole."""
+    one = {"linehaul": [0, 1, 1, 1], "capacity": 2}
+    assert costs(split=True, **one) == costs(**one)
+
+
+def test_open_routes_are_routes_with_a_free_way_home():
+    """A matrix whose column of the depot is zero; the limit then bounds the way out only."""
+    free = [[math.dist(p, q) * (j > 0) for j, q in enumerate(RECTANGLE)] for p in RECTANGLE]
+    closed = costs(dist=free, metric="matrix", distance_limit=7)
+    assert closed == costs(open_route=True, distance_limit=7) and len(closed) == 10
+
+
+def test_limits_of_infinity_change_nothing():
+    """Windows [0, inf], limits inf, speed 1, and a duration limit in place of the distance limit."""
+    free = {"time_windows": [(0, INF)] * 4, "distance_limit": INF, "duration_limit": INF}
+    assert costs(**free) == costs()
+    assert costs(duration_limit=10) == costs(distance_limit=10) != costs()
+
+
+def test_depots_at_one_place_are_one():
+    """Each route may then begin at any of them; the costs are those of one depot."""
+    several = costs(locs=[(0, 0), *TWICE], num_depots=3)
+    renamed = {tuple(j - 2 if j > 2 else 0 for j in plan[1:]): cost for plan, cost in several.items()}
+    assert renamed == costs()
+    # 6 orders in two routes of 1 + 2 or 2 + 1, and in three: 12 * 3^2 + 6 * 3^3
+    assert len(several) == 12 * 9 + 6 * 27
 
 
 # --- pickups and deliveries
@@ -222,6 +267,15 @@ def test_a_search_that_gives_up_leaves_an_action(limit):
         assert row.unserved == 0 and not any(row.aboard)
         gave_up += row.gave_up
     assert gave_up > 0
+
+
+def test_pairs_without_windows():
+    """Windows [0, inf] change nothing."""
+    plain, free = (
+        {tuple(row.tour) for row in finished_rows(PDP(PAIRS, demand=[0, 2, 3, -2, -3], vehicles=2, **options))}
+        for options in ({}, {"time_windows": [(0, INF)] * 5})
+    )
+    assert plain == free and len(plain) == 8
 
 
 # --- prizes and paths

@@ -10,7 +10,9 @@ import numpy as np
 from milkrun.core.errors import BadInstance
 from milkrun.routing.tasks.base import Faults, fits
 from milkrun.routing.tasks.dataset import Bools, Ints
-from milkrun.routing.tasks.fleet import FleetData, FleetProblem, Routes, Rule
+from milkrun.routing.tasks.depots import FleetData
+from milkrun.routing.tasks.fleet import FleetProblem
+from milkrun.routing.tasks.routes import Routes, Rule
 
 
 class PDP(FleetProblem):

@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from milkrun.core.errors import BadInstance
-from milkrun.routing.tasks.base import Faults, fits, visits
+from milkrun.routing.tasks.base import Faults, fits
 from milkrun.routing.tasks.dataset import Bools, Ints
+from milkrun.routing.tasks.depots import FleetData
 from milkrun.routing.tasks.distances import Floats
-from milkrun.routing.tasks.fleet import FleetData, FleetProblem, Routes, Rule
+from milkrun.routing.tasks.fleet import FleetProblem
+from milkrun.routing.tasks.routes import Routes, Rule
 
 
 class VRP(FleetProblem):
@@ -85,13 +87,11 @@ class VRP(FleetProblem):
         )
 
     @classmethod
-    def _check_all_served(cls, routes: Routes, plan: Ints, faults: Faults) -> None:
-        super()._check_all_served(routes, plan, faults)
+    def _missed(cls, routes: Routes, plan: Ints) -> Bools:
+        missed = super()._missed(routes, plan)
         if not routes.data.modes["split"]:
-            return
-        rest = _deliver(routes)[1]
-        part = (rest > 0) & (visits(plan, routes.data.num_nodes) > 0)
-        faults.add(part, lambda b, c: f"customer {c} is not served: {rest[b, c]:.10g} units remain")
+            return missed
+        return missed | (_deliver(routes)[1] > 0)
 
     @classmethod
     def _may_be_left(cls, data: FleetData, missed: Bools) -> Bools:
@@ -99,18 +99,20 @@ class VRP(FleetProblem):
         if data.modes["backhaul_only"]:
             return super()._may_be_left(data, missed)
         linehaul, backhaul = _amounts(data)
-        waits = (missed & (linehaul > 0)).any(axis=1)[:, None]
+        waits = np.any(missed & (linehaul > 0), axis=1)[:, None]
         return waits & (backhaul > 0) & (linehaul == 0)
 
 
 def _amounts(data: FleetData) -> tuple[Floats, Floats]:
-    """Linehaul and backhaul of each node (B, N)."""
-    return data.per_node("linehaul", default=0.0), data.per_node("backhaul", default=0.0)
+    """Linehaul and backhaul of each node (B, N), 0 at padding."""
+    linehaul, backhaul = data.per_node("linehaul", default=0.0), data.per_node("backhaul", default=0.0)
+    real = data.customers()
+    return linehaul * real, backhaul * real
 
 
 def _backhaul_class(data: FleetData) -> Floats:
     found = data.scalar("backhaul_class", default=1)
-    if (wrong := (found != 1) & (found != 2)).any():
+    if (wrong := ~np.isin(found, (1, 2))).any():
         raise BadInstance(f"row {int(wrong.argmax())}: backhaul_class is {found[wrong][0]:.10g}, must be 1 or 2")
     return found
 
@@ -134,7 +136,7 @@ def _check_begins(routes: Routes, faults: Faults) -> None:
 def _split_rules(routes: Routes) -> Iterator[Rule]:
     """A visit delivers something, or is the only one of a customer without demand."""
     brought, _ = _deliver(routes)
-    demand = routes.of_stop(routes.data.per_node("linehaul", default=0.0))
+    demand = routes.of_stop(_amounts(routes.data)[0])
     capacity = routes.of_depot(routes.data.capacity)
     full = fits(capacity, routes.so_far(brought))
     useless = routes.serves & (brought == 0) & (demand > 0)
@@ -156,7 +158,7 @@ def _split_rules(routes: Routes) -> Iterator[Rule]:
 
 def _deliver(routes: Routes) -> tuple[Floats, Floats]:
     """Units delivered at each leg's stop (R, M), and what remains of the demand of each node (R, N)."""
-    remaining = routes.data.per_node("linehaul", default=0.0)[routes.at]
+    remaining = _amounts(routes.data)[0][routes.at]
     capacity = routes.of_depot(routes.data.capacity)
     brought = np.zeros(routes.stop.shape)
     row, delivered = np.arange(len(routes.at)), np.zeros(len(routes.at))
