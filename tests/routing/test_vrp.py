@@ -11,7 +11,9 @@ import milkrun
 from milkrun.routing.vrp import VRP
 from tests.reference import vrp as reference
 from tests.routing.fleet_cases import RULE_SETS, RULES, SPLIT, UNSERVED_COST, build, draw_vrp, mixed
+from tests.routing.test_vrp_reference import BY_HAND, RECTANGLE, SEVERAL_DEPOTS
 
+PLAIN: dict[str, Any] = {"locs": RECTANGLE, "linehaul": [0, 5, 5, 5], "capacity": 10}
 AS_GIVEN = ("linehaul", "backhaul", "time_windows", "service_time", "serves", "capacity", "vehicles", "dist")
 PER_DEPOT = ("distance_limit", "duration_limit", "fixed_cost", "distance_cost")
 
@@ -99,3 +101,40 @@ def test_variant_cvrp_equals_the_cvrp():
         one.step(actions, rows=live)
         other.step(actions, rows=live)
         assert np.array_equal(one.reward, other.reward) and np.array_equal(one.terminated, other.terminated)
+
+
+def finished(world: Any) -> list[tuple[tuple[int, ...], float]]:
+    """The actions and the cost of every masked sequence of row 0, depth first."""
+    found, open_states = [], [world.state_dict()]
+    while open_states:
+        here = open_states.pop()
+        for action in np.flatnonzero(here["action_mask"][0]):
+            world.load_state_dict(here)
+            world.step([action])
+            if world.terminated[0]:
+                found.append((tuple(world.taken(0)), float(-world.objective[0])))
+            else:
+                open_states.append(world.state_dict())
+    return found
+
+
+CASES = {
+    **{name: ({**PLAIN, **options}, count, best) for name, (options, count, best) in BY_HAND.items()},
+    **{
+        name: ({**PLAIN, "linehaul": [0, 0, 5, 5, 5], "num_depots": 2, **options}, count, best)
+        for name, (options, count, best) in SEVERAL_DEPOTS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sequences_and_best_costs_by_hand(name):
+    """The number of finished sequences and the least cost, as two programs without common code have counted them."""
+    options, count, best = CASES[name]
+    fields = {"num_depots": 1, "speed": 1.0, "backhaul_class": 1, **options}
+    if np.ndim(fields.get("capacity")) == 0:
+        fields["capacity"] = [fields["capacity"]] * fields["num_depots"]
+    if np.ndim(fields.get("vehicles", [1])) == 0:
+        fields["vehicles"] = [fields["vehicles"]] * fields["num_depots"]
+    rows = finished(world_of(fields, 1, max_steps=None))
+    assert (len(rows), min(cost for _, cost in rows)) == (count, pytest.approx(best, abs=5e-5))

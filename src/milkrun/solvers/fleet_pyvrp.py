@@ -22,9 +22,7 @@ LATEST = 1 << 44  # no limit
 PATIENCE = 200  # iterations without improvement, for each customer, after which the search stops
 
 
-def solve_one(
-    fleet: Fleet, time_limit: float, seed: int, iterations: int | None = None
-) -> tuple[list[int], bool]:
+def solve_one(fleet: Fleet, time_limit: float, seed: int, iterations: int | None = None) -> tuple[list[int], bool]:
     """Actions of the best plan found, and False: PyVRP proves nothing."""
     try:
         from pyvrp.stop import MaxIterations, MaxRuntime, MultipleCriteria, NoImprovement

@@ -66,7 +66,9 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     values["has_clock"] = has_clock
     if sizes["choices"]:
         values["alone"] = np.zeros((rows, nodes), np.int64)
-        if all(values[name].shape == (rows, *world.fields[name].shape(sizes)) for name in values if name in world.fields):
+        if all(
+            values[name].shape == (rows, *world.fields[name].shape(sizes)) for name in values if name in world.fields
+        ):
             able = servable(world, values)[0].astype(np.int64)
             values["alone"] = (able << np.arange(depots)[:, None]).sum(axis=1)
     return values
@@ -81,16 +83,16 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
     for name in ("linehaul", "backhaul", "service_time", "serves"):
         if name in arrays and arrays[name].size:
             refuse_where(name, arrays[name], is_depot & (arrays[name] != 0), "a depot has none")
-    if "backhaul" in arrays:
+    if sizes["pickups"]:
         both = (arrays["linehaul"] > 0) & (arrays["backhaul"] > 0) & (arrays["backhaul_class"] == 1)
         refuse_where("backhaul", arrays["backhaul"], both, "under class 1 a customer has no linehaul and backhaul")
-    if "time_windows" in arrays:
+    if sizes["timed"]:
         opens, closes = arrays["time_windows"][..., 0], arrays["time_windows"][..., 1]
         refuse_where("time_windows", closes, (opens > closes) & real, "the window closes before it opens")
         refuse_where("time_windows", opens, ~np.isfinite(opens), "must be finite")
-    if "speed" in arrays:
+    if sizes["clock"]:
         refuse_where("speed", arrays["speed"], arrays["speed"] <= 0, "must be above 0")
-    if "serves" in arrays:
+    if sizes["restrictions"]:
         refuse_where("serves", arrays["serves"], arrays["serves"] >> depots != 0, "names a depot that does not exist")
     able, broken = servable(world, arrays)
     stranded = real & ~is_depot & ~able.any(axis=1)

@@ -44,7 +44,12 @@ def _named() -> Mapping[str, Attributes]:
     for depots, windows, limit, backhaul, open_route in product((0, 1), (0, 1), (0, 1), (0, 1, 2), (0, 1)):
         name = variant_name(bool(depots), bool(open_route), backhaul, bool(limit), bool(windows))
         named[name] = Attributes(
-            float(depots), float(open_route), float(backhaul > 0), float(backhaul == MIXED), float(limit), float(windows)
+            float(depots),
+            float(open_route),
+            float(backhaul > 0),
+            float(backhaul == MIXED),
+            float(limit),
+            float(windows),
         )
     return named
 
