@@ -1,7 +1,7 @@
 """PyVRP for `VRP-v0`: the model of an instance, and its best solution as actions.
 
-Lengths and times are rounded up and limits down, so a plan that PyVRP calls feasible is valid. A depot becomes a vehicle
-type. Open routes have returns of length 0; what may not follow or be served has an edge of prohibitive length.
+Lengths and times are rounded up and limits down, so a plan that PyVRP calls feasible is valid. A depot becomes a
+vehicle type. Open routes have returns of length 0; what may not follow or be served has an edge of prohibitive length.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def model_of(fleet: Fleet) -> Any:
     places = [model.add_location(0, 0) for _ in range(n)]
     homes = [model.add_depot(places[k]) for k in range(depots)]
     for j in range(depots, n):
-        window = _window(fleet, j, clock) if timed else {}
+        window: dict[str, Any] = _window(fleet, j, clock) if timed else {}
         model.add_client(
             places[j], delivery=int(fleet.linehaul[j]) * LOADS, pickup=int(fleet.backhaul[j]) * LOADS, **window
         )

@@ -96,7 +96,7 @@ class VRPConfig(RoutingConfig):
     def odds(self) -> Attributes:
         """The probability of each attribute in a drawn row."""
         found = {**VARIANTS, **MIXTURES}[self.variant]
-        given = {
+        given: dict[str, Any] = {
             "open": self.prob_open,
             "windows": self.prob_windows,
             "limit": self.prob_limit,

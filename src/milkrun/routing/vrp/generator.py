@@ -1,7 +1,7 @@
 """Instances of vehicle routing: the customers of the CVRP, and attributes that a variant switches on.
 
-All variants of a row have the same places, amounts, windows and limits; a variant only switches attributes off. The laws
-are those of RouteFinder (Berto et al. 2024), RL4CO, MVMoE (Li et al. 2021, Zhou et al. 2024) and RL4CO's SVRP.
+All variants of a row have the same places, amounts, windows and limits; a variant only switches attributes off. The
+laws are those of RouteFinder (Berto et al. 2024), RL4CO, MVMoE (Li et al. 2021, Zhou et al. 2024) and RL4CO's SVRP.
 """
 
 from __future__ import annotations

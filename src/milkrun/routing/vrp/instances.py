@@ -24,7 +24,7 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     rows, depots, nodes = len(values["n_nodes"]), sizes["depots"], sizes["N"]
     for name in ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost"):
         array = values.get(name)
-        if array is not None and array.ndim < 2 or (array is not None and array.shape[1:] == (1,)):
+        if (array is not None and array.ndim < 2) or (array is not None and array.shape[1:] == (1,)):
             values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)  # one number for all depots
     given_fleet = "vehicles" in values
     absent: dict[str, tuple[Any, Any]] = {

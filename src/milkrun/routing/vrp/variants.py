@@ -1,7 +1,7 @@
 """The names of the variants of vehicle routing, and the mixtures that draw one for each row.
 
-A name lists what is switched on: md (several depots), o (open routes), b or mb (backhauls, classical or mixed), l (limit
-of a route's length), tw (time windows). All are off in `cvrp`.
+A name lists what is switched on: md (several depots), o (open routes), b or mb (backhauls, classical or mixed), l
+(limit of a route's length), tw (time windows). All are off in `cvrp`.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ from milkrun.core.kernels import kernel
 from milkrun.render.scene import Scene
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
-from milkrun.routing.vrp.generator import generate
 from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, Routing, clear_record, is_on_padding, write_down
 from milkrun.routing.vrp import instances
 from milkrun.routing.vrp.config import LAWS, VRPConfig
+from milkrun.routing.vrp.generator import generate
 from milkrun.routing.vrp.rules import (
     ONE_BIT,
     advance_clock,
@@ -255,7 +255,7 @@ class VRP(Routing):
         return instances.why_illegal(self, row, action)
 
 
-# -- step ---------------------------------------------------------------------------------------------------------------
+# -- step -------------------------------------------------------------------------------------------------------------
 
 
 @kernel
