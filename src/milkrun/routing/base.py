@@ -15,7 +15,7 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.instances import as_array, padded, refuse, refuse_where
 from milkrun.core.world import World
-from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS
+from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS, legs
 from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
 from milkrun.routing.maps import Map, load_map
 
@@ -170,6 +170,13 @@ class Places(World):
             if filled:
                 tables["map_mean"], tables["map_std"] = found.fill_mean, found.fill_std
         return tables
+
+    def leg(self, q: int, i: int, j: int) -> float:
+        """d(i, j) of instance q."""
+        if self.sizes["M"]:
+            return float(self.dist[q, i, j])
+        places = self.locs[q].astype(float)
+        return float(legs(METRICS.index(self.config.metric), *places[i], *places[j]))
 
     # -- instances ------------------------------------------------------------------------------------------
 

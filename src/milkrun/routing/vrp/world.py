@@ -30,7 +30,7 @@ from milkrun.render.scene import Scene
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, Routing, clear_record, is_on_padding, write_down
-from milkrun.routing.vrp import instances
+from milkrun.routing.vrp import instances, picture
 from milkrun.routing.vrp.config import LAWS, VRPConfig
 from milkrun.routing.vrp.generator import generate
 from milkrun.routing.vrp.rules import (
@@ -245,11 +245,14 @@ class VRP(Routing):
 
     def scene(self, row: int) -> Scene:
         self.check_row(row)
-        q = self.instance_row[row]
-        units = self.linehaul[q]
-        s = self.scene_of_nodes(row, "customers", units, lambda: [f"demand {d}" for d in units.tolist()])
-        s.gauge("load", self.peak[row], self.capacity[q, self.current_depot[row]])
-        return s
+        return picture.scene(self, row)
+
+    def driven(self, row: int) -> list[int]:
+        """The nodes in the order driven, each route from and to its own depot."""
+        nodes: list[int] = []
+        for k, customers in picture.routes_of(self, row):
+            nodes += [k, *customers, *([k] if customers else [])]
+        return nodes
 
     def why_illegal(self, row: int, action: int) -> str:
         return instances.why_illegal(self, row, action)
