@@ -48,7 +48,7 @@ class Case:
 
 
 TSP20 = Case("milkrun/TSP-v0", 6_800, 6, {"num_loc": 20, "start": "free"})
-CVRP20 = Case("milkrun/CVRP-v0", 5_200, 6, {"num_loc": 20})
+CVRP20 = Case("milkrun/CVRP-v0", 9_600, 10, {"num_loc": 20})
 ROUTES = {"num_loc": 20}
 CASES = {
     **{f"tsp20-{seed}": replace(TSP20, options={"seed": seed}) for seed in range(3)},
@@ -63,10 +63,10 @@ CASES = {
         "milkrun/DARP-v0", 1_500, 5, instances=256, solver="improve", decodings=("greedy", "starts", "sample=16")
     ),
     "truckdrone": Case("milkrun/TruckDrone-v0", 600, 6, solver=None, decodings=("greedy", "sample")),
-    "tracking": Case("milkrun/Tracking-v0", 250, 15, instances=200, solver=None, decodings=("greedy",)),
-    "clutter": Case("milkrun/Clutter-v0", 100, 10, instances=200, solver=None, decodings=("greedy",)),
-    "cvrp50": Case("milkrun/CVRP-v0", 4_900, 32, {"num_loc": 50}, iterations=3000),
-    "tsp50": Case("milkrun/TSP-v0", 7_400, 36, {"num_loc": 50, "start": "free"}),
+    "tracking": Case("milkrun/Tracking-v0", 150, 9, instances=200, solver=None, decodings=("greedy",)),
+    "clutter": Case("milkrun/Clutter-v0", 60, 6, instances=200, solver=None, decodings=("greedy",)),
+    "cvrp50": Case("milkrun/CVRP-v0", 3_000, 20, {"num_loc": 50}, iterations=3000),
+    "tsp50": Case("milkrun/TSP-v0", 3_600, 18, {"num_loc": 50, "start": "free"}),
 }
 
 

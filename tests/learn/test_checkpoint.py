@@ -98,6 +98,13 @@ def test_a_changed_description_is_refused(name, folder, tmp_path):
     assert said in refused(tmp_path, with_about((folder / "best.safetensors").read_bytes(), change))
 
 
+@pytest.mark.parametrize("change", [{"heads": 1}, {"layers": 2}, {"baseline": "rollout"}], ids=str)
+def test_a_run_whose_options_are_of_another_network_is_refused(change, folder, tmp_path):
+    """The tensors fit the sizes, but the run that continues would build another network."""
+    raw = with_about((folder / "last.safetensors").read_bytes(), lambda a: a["options"].update(change))
+    assert "different networks" in refused(tmp_path, raw, read_run)
+
+
 def test_an_unknown_world_or_option_is_refused_by_its_own_error(folder, tmp_path):
     """As everywhere else in the library."""
     path, raw = tmp_path / "p.safetensors", (folder / "best.safetensors").read_bytes()

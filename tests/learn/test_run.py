@@ -8,15 +8,20 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 
+import numpy as np
 import pytest
 import torch
 
 import milkrun
 from milkrun import learn
-from milkrun.core.errors import BadCheckpoint, ConfigError
+from milkrun.core.errors import BadCheckpoint, ConfigError, TrainingError
+from milkrun.learn import policy as policies
 from milkrun.learn import run as runs
+from milkrun.learn.policy import NetworkPolicy, why_no_plans
 from milkrun.learn.trained import read_run
+from milkrun.solvers import evaluate
 from tests.learn.tools import SMALL
 
 
@@ -130,6 +135,46 @@ def test_sigterm_is_an_interrupt_too(tmp_path, monkeypatch):
     assert run.ended == "interrupted" and run.step < 50
 
 
+@pytest.mark.parametrize("where", ["milkrun.learn.run.judge", "milkrun.learn.checkpoint.write_file"])
+def test_an_interrupt_in_an_evaluation_or_a_write_keeps_whole_files(where, tmp_path, monkeypatch):
+    """SIGINT while step 4 is evaluated or written: the run ends behind that step, and its files can be read."""
+    module, _, name = where.rpartition(".")
+    plain, folder = getattr(import_module(module), name), tmp_path / "run"
+
+    def interrupted(*given):
+        if (folder / "last.safetensors").exists():  # of step 2
+            monkeypatch.setattr(where, plain)
+            signal.raise_signal(signal.SIGINT)
+        return plain(*given)
+
+    monkeypatch.setattr(where, interrupted)
+    run = learn.train("milkrun/CVRP-v0", steps=50, every=2, out=folder, **SMALL)
+    assert (run.ended, run.step) == ("interrupted", 4)
+    about, state = read_run(folder / "last.safetensors")
+    assert state.step == 4 and len(about["curve"]) == 2 and learn.load(folder / "best.safetensors") is not None
+
+
+@pytest.mark.parametrize("broken", ["a gradient", "a weight"])
+def test_values_that_are_not_finite_end_the_run_and_are_not_written(broken, tmp_path, monkeypatch):
+    """In the fourth step; the error names step and seed, and the files are those of the second."""
+    plain = runs.ReinforceRun.train_step
+
+    def train_step(self):
+        if self.step == 3 and broken == "a gradient":
+            self.network.kvl.weight.data[:] = np.nan
+        outcome = plain(self)
+        if self.step == 4:
+            self.network.kvl.weight.data[:] = np.inf
+        return outcome
+
+    monkeypatch.setattr(runs, "estimate", lambda *_: 1.0)
+    monkeypatch.setattr(runs.ReinforceRun, "train_step", train_step)
+    said = "step 3, seed 0: the gradient" if broken == "a gradient" else "step 4, seed 0: kvl.weight"
+    with pytest.raises(TrainingError, match=f"{said} is not finite"):
+        learn.train("milkrun/CVRP-v0", steps=50, every=2, out=tmp_path / "run", **SMALL)
+    assert read_run(tmp_path / "run" / "last.safetensors")[1].step == 2
+
+
 def test_collapse_ends_the_run_with_a_sentence(tmp_path, monkeypatch):
     """Rows whose returns never differ have nothing to learn from."""
     monkeypatch.setattr(runs, "FLAT", 3)
@@ -149,6 +194,23 @@ def test_a_run_describes_itself(tmp_path):
     world = milkrun.make("milkrun/VRPP-v0", 4, num_loc=5, seed=1)
     world.reset()
     assert run.policy(world).shape == (4,)
+
+
+def test_a_run_finds_out_once_whether_plans_are_allowed(tmp_path, monkeypatch):
+    """Three evaluations, one trial; the policy of a later step plays by the later weights."""
+    trials = []
+    monkeypatch.setattr(policies, "why_no_plans", lambda world: trials.append(world) or why_no_plans(world))
+    learn.train("milkrun/CVRP-v0", steps=6, every=2, out=tmp_path / "run", **SMALL)
+    assert len(trials) == 1
+    _, state = read_run(tmp_path / "run" / "last.safetensors")
+    world = milkrun.make("milkrun/CVRP-v0", 16, num_loc=5, seed=1, autoreset="disabled")
+    before = evaluate(world, state.policy(), 16).returns
+    with torch.no_grad():
+        for p in state.network.parameters():
+            p.neg_()
+    after = evaluate(world, state.policy(), 16).returns
+    assert (after != before).any()
+    assert after.tolist() == evaluate(world, NetworkPolicy(state.network, state.features), 16).returns.tolist()
 
 
 REFUSED = {

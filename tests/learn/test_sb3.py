@@ -10,14 +10,16 @@ from importlib import import_module
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box
 from sb3_contrib import MaskablePPO
 from stable_baselines3 import PPO
+from stable_baselines3.common.torch_layers import FlattenExtractor, NatureCNN
 
 import milkrun
 from milkrun import learn
 from milkrun.core import registry
 from milkrun.core.errors import BadCheckpoint, ConfigError, MissingExtra, TrainingError
-from milkrun.learn import checkpoint, run, sb3
+from milkrun.learn import checkpoint, run, sb3, sb3_policy
 from milkrun.learn import trained as files
 from milkrun.solvers import evaluate
 from tests import small
@@ -92,8 +94,8 @@ def states_of(id, rows=32, steps=4):
 
 def predict(state, world):
     """The actions of Stable-Baselines3's own model, on observations that its own VecNormalize has scaled."""
-    seen = state.rows.normalize_obs(world.observe(layout=state.layout))
-    masks = {"action_masks": world.action_mask} if sb3.is_masked(world) else {}
+    seen = state.rows.normalize_obs(world.observe(layout=state.policy().layout))
+    masks = {"action_masks": world.action_mask} if sb3_policy.is_masked(world) else {}
     return state.model.predict(seen, deterministic=True, **masks)[0]
 
 
@@ -110,14 +112,15 @@ def parts(seen):
 )
 def test_the_declarations_choose_the_algorithm(trained, id, algorithm, layout):
     """Masks take MaskablePPO, numbers as actions PPO; a picture is read as it is."""
-    assert type(trained[id].model) is algorithm and trained[id].layout == layout
+    assert type(trained[id].model) is algorithm and trained[id].policy().layout == layout
 
 
-def test_small_pictures_have_a_net_of_their_own(trained):
+def test_small_pictures_have_no_convolutions(trained):
     """Nature's first convolutions need 36 pixels; the camera has 16."""
-    assert isinstance(trained[CAMERA].model.policy.features_extractor, sb3.SmallCNN)
-    nature = sb3.network_options(sb3.Observer(world_of(CAMERA, size=36), "view").single_space, sb3.Options(1))
-    assert nature["features_extractor_class"].__name__ == "NatureCNN"
+    assert isinstance(trained[CAMERA].model.policy.features_extractor, FlattenExtractor)
+    space = trained[CAMERA].rows.observation_space
+    large = Box(0, 255, (space.shape[0], 36, 36), np.uint8)
+    assert sb3_policy.network_options(large, [32])["features_extractor_class"] is NatureCNN
 
 
 @pytest.mark.parametrize("id", WORLDS)
@@ -135,8 +138,11 @@ def test_truncated_rows_carry_their_last_observation(id):
             assert [np.shape(x) for x in parts(last)] == [np.shape(x) for x in parts(now)]
             assert infos[b]["TimeLimit.truncated"] == (world.truncated[b] and not world.terminated[b])
             cut += infos[b]["TimeLimit.truncated"]
-            if state.layout == "dict":
-                assert all(np.abs(last[key]).max() <= sb3.CLIP for key in sb3.scaled_keys(state.rows.observation_space))
+            if state.policy().layout == "dict":
+                assert all(
+                    np.abs(last[key]).max() <= sb3_policy.CLIP
+                    for key in sb3_policy.scaled_keys(state.rows.observation_space)
+                )
     assert cut > 0 or id == PILE  # attempts of a pile end by termination
 
 
@@ -170,6 +176,7 @@ def test_a_mask_that_does_not_list_all_actions_is_refused():
 def test_a_missing_package_names_its_extra(monkeypatch):
     """As the binding does."""
     monkeypatch.delitem(sys.modules, "milkrun.learn.sb3")
+    monkeypatch.delitem(sys.modules, "milkrun.learn.sb3_policy")
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     with pytest.raises(MissingExtra, match=r"\[sb3\]"):
         import_module("milkrun.learn.sb3")
@@ -180,10 +187,11 @@ def test_a_missing_package_names_its_extra(monkeypatch):
 
 @pytest.mark.parametrize("id", WORLDS)
 def test_a_policy_read_back_acts_as_the_model(trained, id, tmp_path):
-    """On the same observations it chooses exactly what Stable-Baselines3's `predict` chooses."""
+    """On the same observations it chooses exactly what Stable-Baselines3's `predict` chooses, in the quick worlds in
+    12,000 states."""
     policy = learn.load(write_policy(trained[id], tmp_path / "p.safetensors"))
     for steps in (0, 2, 5):
-        world = states_of(id, steps=steps)
+        world = states_of(id, rows=4000 if id in (TEAM, BOX) else 32, steps=steps)
         np.testing.assert_array_equal(policy(world), predict(trained[id], world))
 
 
@@ -192,7 +200,7 @@ def test_observations_are_scaled_as_by_vec_normalize(trained, id, tmp_path):
     """To 1e-6, clipped at 10."""
     policy = learn.load(write_policy(trained[id], tmp_path / "p.safetensors"))
     seen = states_of(id).observe(layout="dict")
-    key = sb3.scaled_keys(trained[id].rows.observation_space)[0]
+    key = sb3_policy.scaled_keys(trained[id].rows.observation_space)[0]
     seen[key] = np.concatenate([np.full_like(seen[key][:1], 1e9), seen[key][1:]])
     expected, found = trained[id].rows.normalize_obs(seen), policy.normalise(seen)
     assert list(found) == list(expected) and (found[key][0] == 10).all()
@@ -206,6 +214,29 @@ def test_masked_actions_are_never_chosen(trained, id, decode, tmp_path):
     """Whole episodes without an illegal step."""
     policy = learn.load(write_policy(trained[id], tmp_path / "p.safetensors"), decode)
     assert evaluate(world_of(id, 16), policy, 32, seed=2).illegal.sum() == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_a_million_drawn_actions_are_legal(trained):
+    """Of all agents of the team; an illegal one of any agent counts as a step."""
+    state = trained[TEAM]
+    policy = sb3.PPOPolicy(state.model.policy, state.policy().scales, "sample")
+    played = evaluate(world_of(TEAM, 2048), policy, 30 * 2048, seed=2)
+    agents = len(state.model.action_space.nvec)
+    assert agents * played.lengths.sum() >= 1_000_000 and played.illegal.sum() == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_the_team_is_learned():
+    """3 million steps of the default TruckDrone: the last 500 training episodes reach 25 on average, where random play
+    stays below -30 and the heuristic `greedy` reaches about 35."""
+    world = milkrun.make(TEAM, 1, seed=0, threads=1, autoreset="disabled")
+    played = sb3.ROWS * sb3.Options(1).length
+    state = sb3.PPORun(world, sb3.default_options(world, 3_000_000 // played, rows=None, lr=None, seed=0))
+    returns = torch.cat([state.train_step().returns for _ in range(state.options.steps)])
+    assert float(returns[-500:].mean()) >= 25
 
 
 @pytest.mark.parametrize("id", [TEAM, BOX])
@@ -224,7 +255,7 @@ def test_samples_depend_on_seed_and_row_alone(trained, id, tmp_path):
 def test_samples_follow_the_distribution(trained):
     """The first agent's choices in 4,096 rows at one state: each share within 5 standard errors of its probability."""
     state = trained[TEAM]
-    policy = sb3.PPOPolicy(state.model.policy, state.layout, state.policy().scales, "sample")
+    policy = sb3.PPOPolicy(state.model.policy, state.policy().scales, "sample")
     world = world_of(TEAM, 4096)
     world.reset(seed=7)
     seen = policy.normalise(world.observe(layout="dict"))
@@ -271,8 +302,6 @@ def test_damaged_files_are_refused(trained, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"layout": "view"},
-        {"layout": 3},
         {"step": -1},
         {"step": 10**6},
         {"episodes": 0.5},
@@ -298,14 +327,28 @@ def test_a_description_that_makes_no_sense_is_refused(trained, change, tmp_path)
         learn.load(tmp_path / "p.safetensors")
 
 
-def test_a_negative_variance_is_refused(trained, tmp_path):
-    """Its root would be no number."""
-    state = trained[TEAM]
+def test_too_large_observations_are_refused(trained, tmp_path, monkeypatch):
+    """The camera's picture has 768 bytes; a limit of 100 is for training and for files."""
+    path = write_policy(trained[CAMERA], tmp_path / "p.safetensors")
+    monkeypatch.setattr(sb3_policy, "MOST_INPUTS", 100)
+    with pytest.raises(ConfigError, match="PPO takes at most 100"):
+        sb3.default_options(world_of(CAMERA), 1, rows=None, lr=None, seed=0)
+    with pytest.raises(ConfigError, match="PPO takes at most 100"):
+        learn.load(path)
+
+
+def test_a_negative_variance_is_refused(trained, tmp_path, monkeypatch):
+    """Its root would be no number. Milkrun writes no such file."""
+    state, path = trained[TEAM], tmp_path / "p.safetensors"
     weights = state.weights()
     weights["observation.truck.var"] = -weights["observation.truck.var"]
-    checkpoint.write(tmp_path / "p.safetensors", state.describe(kind="policy"), weights)
     with pytest.raises(BadCheckpoint, match="negative"):
-        learn.load(tmp_path / "p.safetensors")
+        checkpoint.write(path, state.describe(kind="policy"), weights)
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "check_values", lambda *_: None)
+        checkpoint.write(path, state.describe(kind="policy"), weights)
+    with pytest.raises(BadCheckpoint, match="negative"):
+        learn.load(path)
 
 
 # -- runs -----------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import milkrun
 from milkrun.core.errors import ConfigError, IllegalAction
 from milkrun.routing.tsp import TSP
 from milkrun.solvers import Result, evaluate, nearest, random_policy, rollout
+from tests.core.toys import Sorter
 
 MODES = ("disabled", "next_step", "same_step")
 
@@ -119,6 +121,19 @@ def test_an_endless_play_is_aborted(play):
     said = "nothing but illegal steps for 10,000 steps, and without max_steps .*; row 1: action 99: "
     with pytest.raises(IllegalAction, match=said):
         play(world, stubborn)
+
+
+@pytest.mark.parametrize("play", [lambda w, p: evaluate(w, p, 2), rollout], ids=["evaluate", "rollout"])
+def test_a_play_in_circles_is_aborted(play, monkeypatch):
+    """A world without an end and a policy that always picks the same: the error names row, limit and remedy."""
+    monkeypatch.setattr(import_module("milkrun.solvers.evaluate"), "MOST_STEPS", 50)
+    world = Sorter(2, Sorter.Config(length=4), autoreset="disabled")
+    world.reset()
+    with pytest.raises(ConfigError, match="row 0 has not ended after 50 steps: set max_steps"):
+        play(world, lambda w: np.array([1, 1]))
+    assert world.i.tolist() == [51, 51]
+    limited = Sorter(2, Sorter.Config(length=4, max_steps=60), autoreset="disabled")
+    assert evaluate(limited, lambda w: np.array([1, 1]), 2).lengths.tolist() == [60, 60]
 
 
 def test_a_play_with_a_limit_is_not_aborted():

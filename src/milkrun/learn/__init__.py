@@ -13,7 +13,7 @@ trained before a network has been written for it.
 | `reinforce.py` | the algorithm for one agent that picks an entry of a named axis |
 | `network.py` | the attention model |
 | `policy.py` | a trained network as a policy: greedy, sampled, planned |
-| `sb3.py` | PPO by Stable-Baselines3, for all other worlds |
+| `sb3.py`, `sb3_policy.py` | PPO by Stable-Baselines3, for all other worlds; its network as a policy |
 | `checkpoint.py`, `trained.py` | files: written atomically, checked when read; what they say |
 | `log.py` | the line of progress, the curve |
 """

@@ -32,6 +32,7 @@ FORMAT = 1
 SUFFIX = ".safetensors"
 KEY = "milkrun"  # the entry of the metadata
 KINDS = ("policy", "run")
+MOMENTS = ("exp_avg", "exp_avg_sq")  # of Adam
 LONGEST_JSON = 2**20
 LONGEST_HEADER = 2**22
 DTYPES = {torch.float32: "F32", torch.float64: "F64", torch.int64: "I64"}
@@ -44,6 +45,41 @@ Expected = Mapping[str, tuple[torch.Size, torch.dtype]]
 def expected_of(module: torch.nn.Module, prefix: str = "") -> dict[str, tuple[torch.Size, torch.dtype]]:
     """The names, shapes and types of a module's tensors."""
     return {prefix + name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
+
+
+def name_of_infinite(module: torch.nn.Module) -> str:
+    """The first parameter with values that are not finite; empty if there is none."""
+    return next((name for name, p in module.named_parameters() if not bool(p.isfinite().all())), "")
+
+
+def expected_moments(module: torch.nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    """The names, shapes and types of `moments_of` a module."""
+    return {f"{key}.{name}": (p.shape, p.dtype) for key in MOMENTS for name, p in module.named_parameters()}
+
+
+def moments_of(module: torch.nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The moments of Adam for the parameters of a module, which are 0 before its first step."""
+    return {
+        f"{key}.{name}": optimiser.state.get(p, {}).get(key, torch.zeros_like(p))
+        for key in MOMENTS
+        for name, p in module.named_parameters()
+    }
+
+
+def load_moments(
+    module: torch.nn.Module, optimiser: torch.optim.Optimizer, found: Mapping[str, Tensor], steps: int
+) -> None:
+    """Puts an Adam of all parameters of a module behind this number of its steps."""
+    state = {
+        k: {"step": torch.tensor(float(steps)), **{key: found[f"{key}.{name}"].clone() for key in MOMENTS}}
+        for k, (name, _) in enumerate(module.named_parameters())
+    }
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
 
 
 def options_from(found: Mapping[str, Any], cls: type[T]) -> T:
@@ -67,6 +103,7 @@ def write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -
     if len(text) > LONGEST_JSON:
         raise BadCheckpoint(f"{path}: the description has {len(text):,} characters, more than {LONGEST_JSON:,}")
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    check_values(str(path), plain)
     write_file(path, safetensors.save(plain, {KEY: text}))
 
 
@@ -93,12 +130,17 @@ def read(
         raise BadCheckpoint(f"{name}: cannot be read: {e.strerror}") from None
     except SafetensorError as e:
         raise BadCheckpoint(f"{name}: is no whole safetensors file: {e}") from None
+    check_values(name, tensors)
+    return about, tensors
+
+
+def check_values(name: str, tensors: Mapping[str, Tensor]) -> None:
+    """Refuses values that no run can continue from."""
     for tensor, values in tensors.items():
         if values.is_floating_point() and not bool(values.isfinite().all()):
             raise BadCheckpoint(f"{name}: {tensor} has values that are not finite")
         if tensor.endswith(("var", ".count")) and bool((values < 0).any()):
             raise BadCheckpoint(f"{name}: {tensor} has a negative variance or count")
-    return about, tensors
 
 
 def _open(name: str, expect: Callable[[dict[str, Any]], Expected]) -> tuple[bytes, dict[str, Any]]:

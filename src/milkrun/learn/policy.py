@@ -25,8 +25,9 @@ from milkrun.core.features import GROUPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
+from milkrun.learn.checkpoint import name_of_infinite
 from milkrun.learn.network import Inputs, Network, Tables
-from milkrun.learn.reinforce import Player
+from milkrun.learn.reinforce import Player, sample_entry
 
 TRIED = 16  # instances of a trial of symmetry, or of draws in a step
 AGREE = 1e-4  # the largest relative difference of returns of mirrored instances
@@ -67,6 +68,8 @@ class NetworkPolicy:
     """The policy of a network for worlds with these features."""
 
     def __init__(self, network: Network, features: Features, decode: str | None = None, seed: int = 0) -> None:
+        if name := name_of_infinite(network):
+            raise ConfigError(f"{name} of the network is not finite")
         self.network = network.eval()
         self.features = features
         self.device = next(network.parameters()).device
@@ -82,6 +85,11 @@ class NetworkPolicy:
     def seeded(self, seed: int) -> NetworkPolicy:
         """The same network with another seed of its draws."""
         return NetworkPolicy(self.network, self.features, self.decode, seed)
+
+    def forget(self) -> None:
+        """Forgets tables and plans, because the weights have changed. What was found out about the world stays."""
+        self.network.eval()
+        self._instances = -1
 
     @torch.no_grad()
     def __call__(self, world: Any) -> np.ndarray:
@@ -151,9 +159,8 @@ class NetworkPolicy:
         if not decoding.samples:
             chosen: np.ndarray = scores.argmax(-1).cpu().numpy()
             return chosen
-        below = scores.double().softmax(-1).cumsum(-1).cpu().numpy()
-        u = chance(world, self.seed, None, 0)[rows, None]
-        drawn: np.ndarray = (below <= u * below[:, -1:] * (1 - 1e-6)).sum(1)
+        u = torch.from_numpy(chance(world, self.seed, None, 0)[rows])
+        drawn: np.ndarray = sample_entry(scores.double().softmax(-1).cpu(), u).numpy()
         return drawn
 
     def _scores(self, world: Any) -> torch.Tensor:

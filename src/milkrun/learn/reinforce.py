@@ -24,9 +24,10 @@ from torch import Tensor
 
 from milkrun.core.arguments import check_count
 from milkrun.core.errors import ConfigError, TrainingError
-from milkrun.core.features import Features
+from milkrun.core.features import MOST_STEPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.launcher import NO_LIMIT
+from milkrun.learn.checkpoint import load_moments, moments_of, part
 from milkrun.learn.network import Inputs, Network, Sizes, Tables
 
 CHUNK = 2048  # queries that are scored at once, so that intermediate results fit the CPU cache
@@ -35,7 +36,6 @@ T95 = 1.6449  # one-sided 5 % of the normal distribution: a t-test of thousands 
 ROUND = 10_240  # fresh instances of the test that replaces the greedy baseline
 WARM_UP = 0.02  # share of the steps in which the learning rate rises
 LOWEST_RATE = 0.02  # share of the learning rate at the end
-MOST_STEPS = 10_000  # of an episode without max_steps
 BASELINES = ("shared", "rollout")
 FEWEST_ROWS, MOST_ROWS = 16, 65  # of an instance, by default
 
@@ -131,16 +131,16 @@ class Player:
         return torch.from_numpy(returns.astype(np.float32)).to(self.device), records
 
     def sample(self, scores: Tensor) -> Tensor:
-        """Draws by the inverse of the distribution function: one random number a row. The factor keeps a draw of almost
-        1 below the last step of the function, so that no closed entry is chosen."""
-        below = scores.softmax(-1).cumsum(-1)
-        u = torch.rand((*scores.shape[:-1], 1), generator=self.noise, dtype=scores.dtype).to(scores.device)
-        return (below <= u * below[..., -1:] * (1 - 1e-6)).sum(-1)
+        """One action a row, by one random number each."""
+        u = torch.rand(scores.shape[:-1], generator=self.noise, dtype=scores.dtype).to(scores.device)
+        return sample_entry(scores.softmax(-1), u)
 
 
-def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors whose names begin with a prefix, without it."""
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+def sample_entry(probabilities: Tensor, u: Tensor) -> Tensor:
+    """The entry that a number u in [0, 1) falls on, by the inverse of the distribution function. The factor keeps a
+    number of almost 1 below the last step of the function, so that no closed entry is chosen."""
+    below = probabilities.cumsum(-1)
+    return (below <= u[..., None] * below[..., -1:] * (1 - 1e-6)).sum(-1)
 
 
 def give_starts(mask: Tensor) -> None:
@@ -297,9 +297,9 @@ def default_options(
 class Outcome(NamedTuple):
     """What a training step shows."""
 
-    returns: Tensor  # (B, S)
-    truncated: int  # rows
-    gradient: float  # norm before clipping
+    returns: Tensor  # of the rows that ended, (B, S) or (E,)
+    truncated: int  # of these rows
+    gradient: float | None  # norm before clipping, if the algorithm reports one
 
 
 class Reinforce:
@@ -399,28 +399,15 @@ class Reinforce:
     def tensors(self) -> dict[str, Tensor]:
         """Weights, moments of the optimiser, and the baseline: with the step's number all that a run is."""
         found = {f"network.{name}": t for name, t in self.network.state_dict().items()}
-        for name, p in self.network.named_parameters():
-            moments = self.optimiser.state.get(p, {})
-            for key in ("exp_avg", "exp_avg_sq"):
-                found[f"{key}.{name}"] = moments.get(key, torch.zeros_like(p))
+        found |= moments_of(self.network, self.optimiser)
         if self.baseline is not None:
             found |= {f"baseline.{name}": t for name, t in self.baseline.state_dict().items()}
         return found
 
     def load_tensors(self, found: Mapping[str, Tensor], step: int) -> None:
         """Continues from the `tensors` of this step."""
-
         self.network.load_state_dict(part(found, "network."))
         if self.baseline is not None:
             self.baseline.load_state_dict(part(found, "baseline."))
+        load_moments(self.network, self.optimiser, found, step)
         self.step = step
-        if step:
-            state = {
-                k: {
-                    "step": torch.tensor(float(step)),
-                    **{key: found[f"{key}.{name}"].clone() for key in ("exp_avg", "exp_avg_sq")},
-                }
-                for k, (name, _) in enumerate(self.network.named_parameters())
-            }
-            groups = self.optimiser.state_dict()["param_groups"]
-            self.optimiser.load_state_dict({"state": state, "param_groups": groups})

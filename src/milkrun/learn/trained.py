@@ -10,17 +10,27 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from functools import cached_property
 from typing import Any
 
 import torch
 
-from milkrun.core.errors import BadCheckpoint, ConfigError
+from milkrun.core.errors import BadCheckpoint, ConfigError, TrainingError
 from milkrun.core.features import GROUPS, Features
 from milkrun.core.registry import make, world_spec
-from milkrun.learn.checkpoint import SUFFIX, Expected, expected_of, options_from, read
+from milkrun.learn.checkpoint import (
+    SUFFIX,
+    Expected,
+    expected_moments,
+    expected_of,
+    name_of_infinite,
+    options_from,
+    part,
+    read,
+)
 from milkrun.learn.network import Network, Sizes
 from milkrun.learn.policy import NetworkPolicy, check_fields
-from milkrun.learn.reinforce import BASELINES, Options, Reinforce, part
+from milkrun.learn.reinforce import BASELINES, Options, Reinforce
 
 MOST = {"nodes": 4096, "places": 16, "numbers": 4096, "changing": 4096, "width": 1024, "heads": 64, "layers": 16}
 """Upper bounds of what a file may say of a network."""
@@ -40,9 +50,17 @@ class ReinforceRun(Reinforce):
     def episodes(self) -> int:
         return self.step * self.options.batch
 
-    def policy(self) -> NetworkPolicy:
-        """The policy as it is now; a further step changes it."""
+    @cached_property
+    def _policy(self) -> NetworkPolicy:
         return NetworkPolicy(self.network, self.features)
+
+    def policy(self) -> NetworkPolicy:
+        """The policy as it is now; a further step changes it. One object for all evaluations: it finds out once whether
+        the world allows plans."""
+        if name := name_of_infinite(self.network):
+            raise TrainingError(f"step {self.step}, seed {self.options.seed}: {name} is not finite")
+        self._policy.forget()
+        return self._policy
 
     def after_evaluation(self, number: int) -> None:
         """Renews a greedy baseline that the network surpasses."""
@@ -83,20 +101,7 @@ def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int =
     """The policy in a file. `decode` is greedy, sample, sample=K or starts, with x8 after a comma; by default `starts`
     where the world allows plans, else greedy. It plays worlds of other sizes, too."""
     made: dict[str, Any] = {}
-
-    def expect(about: dict[str, Any]) -> Expected:
-        world = made["world"] = world_of(about)
-        if about["algorithm"] == "ppo":
-            from milkrun.learn import sb3
-
-            return sb3.expect(about, made)
-        made["features"] = features_of(about["features"])
-        made["network"] = empty_network(sizes_of(about["sizes"]))
-        _check_fit(made["features"], world, made["network"])
-        found = expected_of(made["network"], "network.")
-        return found if about["kind"] == "policy" else {**found, **_run_tensors(about, made["network"])}
-
-    about, tensors = read(path, expect)
+    about, tensors = read(path, lambda about: expect(about, made))
     if about["algorithm"] == "ppo":
         from milkrun.learn import sb3
 
@@ -116,23 +121,12 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
     """The state of a run, to continue it."""
     made: dict[str, Any] = {}
 
-    def expect(about: dict[str, Any]) -> Expected:
+    def expect_run(about: dict[str, Any]) -> Expected:
         if about["kind"] != "run":
             raise BadCheckpoint("is a policy, not a run that can be continued")
-        made["world"] = world_of(about)
-        if about["algorithm"] == "ppo":
-            from milkrun.learn import sb3
+        return expect(about, made)
 
-            return sb3.expect(about, made)
-        made["features"] = features_of(about["features"])
-        made["options"] = options_of(about["options"])
-        network = empty_network(sizes_of(about["sizes"]))
-        _check_fit(made["features"], made["world"], network)
-        if type(about["step"]) is not int or not 0 <= about["step"] <= made["options"].steps:
-            raise BadCheckpoint(f"step = {about['step']!r} of {made['options'].steps}")
-        return {**expected_of(network, "network."), **_run_tensors(about, network)}
-
-    about, tensors = read(path, expect)
+    about, tensors = read(path, expect_run)
     if about["algorithm"] == "ppo":
         from milkrun.learn import sb3
 
@@ -142,18 +136,34 @@ def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[st
     return about, state
 
 
+def expect(about: dict[str, Any], made: dict[str, Any]) -> Expected:
+    """The tensors that a description promises. Adds what it describes to `made`."""
+    world = made["world"] = world_of(about)
+    if about["algorithm"] == "ppo":
+        from milkrun.learn import sb3
+
+        return sb3.expect(about, made)
+    made["features"] = features_of(about["features"])
+    network = made["network"] = empty_network(sizes_of(about["sizes"]))
+    _check_fit(made["features"], world, network)
+    found = expected_of(network, "network.")
+    if about["kind"] == "policy":
+        return found
+    options = made["options"] = options_of(about["options"])
+    sizes, norm = network.sizes, "batch" if options.baseline == "rollout" else "instance"
+    if (sizes.width, sizes.heads, sizes.layers, sizes.norm) != (options.width, options.heads, options.layers, norm):
+        raise BadCheckpoint("sizes and options describe different networks")
+    if type(about["step"]) is not int or not 0 <= about["step"] <= options.steps:
+        raise BadCheckpoint(f"step = {about['step']!r} of {options.steps}")
+    baseline = expected_of(network, "baseline.") if options.baseline == "rollout" else {}
+    return found | expected_moments(network) | baseline
+
+
 def _check_fit(features: Features, world: Any, network: Network) -> None:
     try:
         check_fields(features, world, network)
     except ConfigError as e:
         raise BadCheckpoint(str(e)) from None
-
-
-def _run_tensors(about: Mapping[str, Any], network: Network) -> dict[str, Any]:
-    """Moments of the optimiser, and the baseline."""
-    weights = {name: (p.shape, p.dtype) for name, p in network.named_parameters()}
-    found = {f"{key}.{name}": what for key in ("exp_avg", "exp_avg_sq") for name, what in weights.items()}
-    return found | (expected_of(network, "baseline.") if about["options"]["baseline"] == "rollout" else {})
 
 
 # -- from JSON ------------------------------------------------------------------------------------------------------

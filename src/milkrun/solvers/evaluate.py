@@ -21,6 +21,7 @@ from milkrun.solvers.named import choose_player
 from milkrun.solvers.policies import Policy
 
 PATIENCE = 10_000  # successive steps with illegal actions only, after which a play without max_steps is stopped
+MOST_STEPS = 100_000  # of an episode without max_steps; a CVRP of 10,000 customers has at most 20,000
 Z95 = 1.959963984540054  # standard deviations that contain 95 % of a normal distribution
 
 
@@ -134,8 +135,8 @@ def evaluate(
     If they do not divide evenly, the last rows play one fewer. All autoreset modes are supported, and given instances
     are kept. A row never waits for another, so its episodes are the same in a batch of any size. `progress` is called
     with the number of newly ended episodes. In a world without max_steps a policy with nothing but illegal steps raises
-    IllegalAction after 10,000 steps. `policy` may be the name of a policy, or of a method of `solve` whose plans the
-    world can play.
+    IllegalAction after 10,000 steps, and an episode of more than 100,000 steps ConfigError. `policy` may be the name of
+    a policy, or of a method of `solve` whose plans the world can play.
     """
     episodes = check_count("episodes", episodes, 1)
     policy = check_player(world, policy, seed)
@@ -173,8 +174,8 @@ def evaluate(
 def rollout(world: World, policy: Policy | str, max_steps: int | None = None) -> int:
     """Continues a world until every row has ended, or for `max_steps` steps; returns the steps summed over rows.
 
-    Ended rows are not stepped again, under any autoreset mode. Without `max_steps`, a play of nothing but illegal steps
-    is stopped as in `evaluate`.
+    Ended rows are not stepped again, under any autoreset mode. Without `max_steps`, an endless play is stopped as in
+    `evaluate`.
     """
     policy = check_player(world, policy)
     if max_steps is not None:
@@ -231,6 +232,9 @@ class _Stepper:
                 self._give_up(int(live[0]), actions)
         else:
             self._stuck = 0
+        if self._endless and world.i[live].max() > MOST_STEPS:
+            row = live[world.i[live].argmax()]
+            raise ConfigError(f"the episode of row {row} has not ended after {MOST_STEPS:,} steps: set max_steps")
         return live[(world.terminated | world.truncated)[live]]
 
     def _give_up(self, row: int, actions: Any) -> NoReturn:
