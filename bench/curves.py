@@ -125,16 +125,38 @@ def run(name: str, case: Case, out: Path, threads: int) -> dict[str, Any]:
     return found
 
 
+def table(out: Path) -> list[str]:
+    """The finished cases as a table of the documentation: mean returns, and gaps to the best reference in percent where
+    returns do not change their sign."""
+    lines = ["| case | minutes | trained | references |", "|---|--:|---|---|"]
+    for name, case in CASES.items():
+        if not (out / name / "result.json").exists():
+            continue
+        found = json.loads((out / name / "result.json").read_text())
+        references = sorted(found["references"].items(), key=lambda item: -item[1])
+        trained = []
+        for decode, judged in found["policies"].items():
+            gap = f" ({judged['gap']:.2f} %)" if abs(judged["gap"]) < 20 else ""
+            trained.append(f"{decode} {judged['mean']:.4g}{gap}")
+        words = ", ".join(f"{reference} {mean:.4g}" for reference, mean in references[:3])
+        lines.append(f"| {name} | {case.minutes:g} | {'; '.join(trained)} | {words} |")
+    return lines
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.curves", description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)} (default: all)")
     parser.add_argument("--out", default="out/curves", help="folder for the runs")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of torch and of the worlds")
+    parser.add_argument("--table", action="store_true", help="print the finished cases as a table, and run none")
     given = parser.parse_args()
     if unknown := [name for name in given.cases if name not in CASES]:
         parser.error(f"no case {unknown[0]!r}; the cases are {', '.join(CASES)}")
     out = Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
+    if given.table:
+        print(*table(out), sep="\n")
+        return
     for name in given.cases or CASES:
         found = run(name, CASES[name], out, given.threads)
         policies = ", ".join(

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from importlib import import_module
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -273,3 +274,36 @@ def test_a_lower_precision_of_the_process_changes_no_bit(tmp_path):
     finally:
         torch.set_float32_matmul_precision(before)
     assert weights(tmp_path / "one") == weights(tmp_path / "two")
+
+
+class Linear(torch.nn.Module):
+    """Scores that are a linear function of the node features."""
+
+    def __init__(self, sizes, generator=None):
+        super().__init__()
+        self.sizes = sizes
+        self.weight = torch.nn.Parameter(torch.empty(sizes.nodes).uniform_(-1, 1, generator=generator))
+
+    def encode(self, nodes):
+        return OwnTables(nodes @ self.weight)
+
+    def scores(self, tables, inputs):
+        return (tables.score[:, None] + 0 * inputs.mask).masked_fill(~inputs.mask, -1e9)
+
+
+class OwnTables(NamedTuple):
+    score: torch.Tensor
+
+
+def test_another_network_trains_resumes_and_loads(tmp_path, monkeypatch):
+    """Its file has its own tensors, so it cannot be read as the attention model."""
+    with monkeypatch.context() as patch:
+        stop_after(3, patch)
+        learn.train("milkrun/CVRP-v0", out=tmp_path, **{**SMALL, "steps": 6, "network": Linear})
+    run = learn.resume(tmp_path, network=Linear, progress=False)
+    network = run.policy.network
+    assert run.step == 6 and isinstance(network, Linear) and network.weight.shape == (network.sizes.nodes,)
+    with pytest.raises(BadCheckpoint, match="lacks the tensor"):
+        learn.load(tmp_path / "best.safetensors")
+    with pytest.raises(ConfigError, match="network is an option of reinforce"):
+        learn.train("milkrun/TruckDrone-v0", steps=1, network=Linear)

@@ -64,8 +64,11 @@ def draw_curve(path: Path, curve: Sequence[Mapping[str, Any]], references: Mappi
     axes.plot(steps, [row["held_out"] for row in curve], color="#1f6fb4", marker=".", label="held-out instances")
     for k, (name, value) in enumerate(sorted(references.items(), key=lambda item: -item[1])):
         axes.axhline(value, color=f"C{k % 8 + 1}", linestyle="--", linewidth=1, label=f"{name} {value:.4g}")
-    shown = [row["held_out"] for row in curve if row["held_out"] is not None] + list(references.values())
+    shown = [row["held_out"] for row in curve if row["held_out"] is not None]
     if shown:
+        # Of the references below the curve only the best one is shown: random play would flatten all others.
+        below = [value for value in references.values() if value < min(shown)]
+        shown += [value for value in references.values() if value >= min(shown)] + ([max(below)] if below else [])
         margin = 0.08 * (max(shown) - min(shown) or 1.0)
         axes.set_ylim(min(shown) - margin, max(shown) + margin)
     axes.set_xlabel("training steps")

@@ -7,9 +7,9 @@ nodes, and scores them. Shapes: B instances, N nodes, Q queries an instance, D =
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -98,15 +98,18 @@ class Layer(nn.Module):
 
 
 class Tables(NamedTuple):
-    """What an instance offers to all queries."""
+    """What an instance offers to all queries. Another network may have its own NamedTuple of tensors, the instances
+    first."""
 
     keys: Tensor  # (B, H, N, D/H)
     values: Tensor  # (B, H, N, D/H)
     scores: Tensor  # (B, D, N)
     places: Tensor  # (B, A, N + 1, D): the part of a query for each place; entry N is nowhere
 
-    def detach(self) -> Tables:
-        return Tables(*(t.detach() for t in self))
+
+def each_table(tables: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """The same tables of other tensors."""
+    return type(tables)(*(function(t) for t in tables))
 
 
 class Inputs(NamedTuple):
@@ -119,7 +122,8 @@ class Inputs(NamedTuple):
 
 
 class Network(nn.Module):
-    """Encoder, query and scores."""
+    """Encoder, query and scores. Another module may take its place in `train`, `resume` and `load`: it has this
+    constructor, `sizes`, `encode` and `scores`."""
 
     def __init__(self, sizes: Sizes, generator: torch.Generator | None = None) -> None:
         """Initial weights have the distribution of torch's; with a generator they depend on it alone."""
@@ -200,3 +204,7 @@ class Network(nn.Module):
         if inputs.changing is not None and self.changing is not None:
             scores = scores + (inputs.changing @ self.changing(glimpse)[..., None]).squeeze(-1)
         return CLIP * torch.tanh(scores) + closed
+
+
+NetworkClass = Callable[..., Any]
+"""Makes a network of `Sizes` and, for its initial weights, an optional generator: `Network` or a class of yours."""

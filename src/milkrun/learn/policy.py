@@ -26,7 +26,7 @@ from milkrun.core.fields import Role
 from milkrun.core.instances import instances_of
 from milkrun.core.sampling import chance
 from milkrun.learn.checkpoint import name_of_infinite
-from milkrun.learn.network import Inputs, Network, Tables
+from milkrun.learn.network import Inputs, Network, Tables, each_table
 from milkrun.learn.reinforce import Player, sample_entry
 
 TRIED = 16  # instances of a trial of symmetry, or of draws in a step
@@ -145,7 +145,7 @@ class NetworkPolicy:
             tables = self.network.encode(torch.from_numpy(nodes).to(self.device))
             if self._tables is None:
                 shape = world.num_envs
-                self._tables = Tables(*(t.new_zeros(shape, *t.shape[1:]) for t in tables))
+                self._tables = each_table(tables, lambda t: t.new_zeros(shape, *t.shape[1:]))
             index = torch.from_numpy(of)
             for known, new in zip(self._tables, tables, strict=True):
                 known[index] = new

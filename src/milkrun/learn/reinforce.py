@@ -28,7 +28,7 @@ from milkrun.core.features import MOST_STEPS, Features
 from milkrun.core.fields import Role
 from milkrun.core.launcher import NO_LIMIT
 from milkrun.learn.checkpoint import load_moments, moments_of, part
-from milkrun.learn.network import Inputs, Network, Sizes, Tables
+from milkrun.learn.network import Inputs, Network, NetworkClass, Sizes, Tables, each_table
 
 CHUNK = 2048  # queries that are scored at once, so that intermediate results fit the CPU cache
 SEED_OF_TRAINING = 10**6  # added to the seed, so that no evaluation with a small seed sees an instance of the training
@@ -106,7 +106,7 @@ class Player:
     ) -> tuple[Tensor, list[Record]]:
         """Plays all rows to their end; returns (B, S) and the steps. `greedy_row`: the last row of each instance is
         greedy in any case."""
-        world, tables = self.world, tables.detach()
+        world, tables = self.world, each_table(tables, Tensor.detach)
         allowed = torch.from_numpy(world.action_mask).view(self.instances, self.rows_each, -1)  # the world's memory
         records: list[Record] = []
         while not world.done.all():
@@ -206,7 +206,7 @@ def backward(network: Network, tables: Tables, choices: Choices, advantage: Tens
     gradients = []
     for b in range(0, many, size):
         # Own leaves for each chunk: slices of one leaf would make a zero tensor of its size each.
-        cut = Tables(*(t.detach()[b : b + size].requires_grad_() for t in tables))
+        cut = type(tables)(*(t.detach()[b : b + size].requires_grad_() for t in tables))
         for c in range(0, queries, CHUNK):
             rows, columns = slice(b, b + size), slice(c, c + CHUNK)
             chosen, log_p = log_likelihood(network, cut, _part(record, rows, columns))
@@ -305,7 +305,9 @@ class Outcome(NamedTuple):
 class Reinforce:
     """The state of a run, and its steps."""
 
-    def __init__(self, world: Any, features: Features, options: Options, device: str = "cpu") -> None:
+    def __init__(
+        self, world: Any, features: Features, options: Options, device: str = "cpu", network: NetworkClass = Network
+    ) -> None:
         self.world, self.features, self.options, self.device = world, features, options, device
         rollout = options.baseline == "rollout"
         self.sizes = Sizes(
@@ -315,7 +317,7 @@ class Reinforce:
             layers=options.layers,
             norm="batch" if rollout else "instance",
         )
-        self.network = Network(self.sizes, torch.Generator().manual_seed(options.seed)).to(device)
+        self.network = network(self.sizes, torch.Generator().manual_seed(options.seed)).to(device)
         self.player = Player(
             world,
             features,

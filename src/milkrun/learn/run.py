@@ -42,6 +42,7 @@ from milkrun.learn.budget import (
 )
 from milkrun.learn.checkpoint import SUFFIX, write_file
 from milkrun.learn.log import Bar, Events, clock_text, draw_curve, write_curve
+from milkrun.learn.network import Network, NetworkClass
 from milkrun.learn.process import computing, interruptible
 from milkrun.learn.reinforce import default_options
 from milkrun.learn.trained import ReinforceRun, load, read_run
@@ -69,6 +70,8 @@ class Run:
     """mean returns of the last training batches"""
     counts: dict[str, int] = field(default_factory=lambda: {"flat": 0, "truncated": 0, "played": 0})
     """steps in a row without a difference between rows; truncated rows; rows"""
+    network: NetworkClass = Network
+    """the class of the network"""
     ended: str = ""
     """why the run stopped before its last step: "interrupted", "collapsed: ..."; empty for a finished run"""
 
@@ -99,7 +102,7 @@ class Run:
     @property
     def policy(self) -> Any:
         """The best policy so far."""
-        return load(self.folder / BEST)
+        return load(self.folder / BEST, network=self.network)
 
     @property
     def best(self) -> float:
@@ -138,6 +141,7 @@ def train(
     heads: int | None = None,
     entropy: float | None = None,
     features: Features | None = None,
+    network: NetworkClass | None = None,
     every: int | None = None,
     device: str = "auto",
     threads: int | None = None,
@@ -150,7 +154,8 @@ def train(
 
     `minutes` (10 by default) or `steps` is the budget; minutes are turned into steps once. `algorithm` is "reinforce"
     where it fits the world, else "ppo", whose step is one update and whose `batch` is its rows. The options from
-    `baseline` to `features` are those of `reinforce`: see `milkrun.learn.reinforce.Options`. `options`, `preset` and
+    `baseline` to `entropy` are those of `reinforce`: see `milkrun.learn.reinforce.Options`. `features` and `network`
+    replace the derived features and the attention model (`milkrun.learn.network.Network`). `options`, `preset` and
     `config` configure the world as in `milkrun.make`. Ctrl-C ends the running step and keeps everything.
     """
     spec = named_world(world)
@@ -180,7 +185,8 @@ def train(
     if algorithm == "ppo":
         from milkrun.learn import sb3
 
-        if unused := [*own, *["starts"] * (starts is not None), *["features"] * (features is not None)]:
+        others = {"starts": starts, "features": features, "network": network}
+        if unused := [*own, *(name for name, value in others.items() if value is not None)]:
             raise ConfigError(f"{unused[0]} is an option of reinforce; {spec.id} is trained by ppo")
         chosen = sb3.default_options(made, given, rows=batch, lr=lr, seed=seed)
 
@@ -192,7 +198,7 @@ def train(
         derived = features or derive(made)
 
         def build(options: Any) -> Algorithm:
-            return ReinforceRun(made, derived, options, device)
+            return ReinforceRun(made, derived, options, device, network or Network)
 
     folder = new_folder(out, spec.id)
     with computing(threads):
@@ -203,7 +209,7 @@ def train(
         if seconds is not None:
             chosen, evaluations = in_time(build, chosen, seconds)
         state = build(chosen)
-        run = Run(folder, spec.id, steps=chosen.steps)
+        run = Run(folder, spec.id, steps=chosen.steps, network=network or Network)
         run.references = references_of(made, seconds or estimate(build, chosen), bar)
         plan = {"every": every or max(1, chosen.steps // evaluations), "threads": threads, "device": device}
         write_about(run, state, plan)
@@ -229,13 +235,19 @@ def choose_device(device: str) -> str:
         raise ConfigError(f"device={device!r}: torch cannot use it ({str(e).splitlines()[0]})") from None
 
 
-def resume(folder: str | os.PathLike[str], *, progress: bool = True, threads: int | None = None) -> Run:
+def resume(
+    folder: str | os.PathLike[str],
+    *,
+    progress: bool = True,
+    threads: int | None = None,
+    network: NetworkClass = Network,
+) -> Run:
     """Continues an interrupted or killed run in its folder: `reinforce` on one thread to the same bits,
-    `ppo` with new episodes."""
+    `ppo` with new episodes. `network` is the class with which it was begun."""
     path = Path(name_of(folder))
-    about, state = read_run(path / LAST)
+    about, state = read_run(path / LAST, network=network)
     run = Run(path, about["world"], about["references"], about["curve"], about["step"], state.options.steps)
-    run.recent, run.counts = about["recent"], about["counts"]
+    run.recent, run.counts, run.network = about["recent"], about["counts"], network
     plan = {**about["plan"], "threads": threads or about["plan"]["threads"]}
     with computing(plan["threads"]):
         return loop(run, state, plan, Bar() if progress else None)

@@ -28,7 +28,7 @@ from milkrun.learn.checkpoint import (
     part,
     read,
 )
-from milkrun.learn.network import Network, Sizes
+from milkrun.learn.network import Network, NetworkClass, Sizes
 from milkrun.learn.policy import NetworkPolicy, check_fields
 from milkrun.learn.reinforce import BASELINES, Options, Reinforce
 
@@ -97,18 +97,26 @@ class ReinforceRun(Reinforce):
         return {f"network.{name}": t for name, t in self.network.state_dict().items()}
 
 
-def load(path: str | os.PathLike[str], decode: str | None = None, *, seed: int = 0, device: str = "cpu") -> Any:
-    """The policy in a file. `decode` is greedy, sample, sample=K or starts, with x8 after a comma; by default `starts`
-    where the world allows plans, else greedy. It plays worlds of other sizes, too."""
+def load(
+    path: str | os.PathLike[str],
+    decode: str | None = None,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    network: NetworkClass = Network,
+) -> Any:
+    """The policy in a file; `network` is the class with which it was trained. `decode` is greedy, sample, sample=K or
+    starts, with x8 after a comma; by default `starts` where the world allows plans, else greedy. It plays worlds of
+    other sizes, too."""
     made: dict[str, Any] = {}
-    about, tensors = read(path, lambda about: expect(about, made))
+    about, tensors = read(path, lambda about: expect(about, made, network))
     if about["algorithm"] == "ppo":
         from milkrun.learn import sb3
 
         return sb3.policy_of(tensors, made, decode, seed, device)
-    network = Network(made["network"].sizes).to(device)
-    network.load_state_dict(part(tensors, "network."))
-    return NetworkPolicy(network, made["features"], decode, seed)
+    trained = network(made["network"].sizes).to(device)
+    trained.load_state_dict(part(tensors, "network."))
+    return NetworkPolicy(trained, made["features"], decode, seed)
 
 
 def player(path: str, decode: str | None = None) -> Callable[[int], Any]:
@@ -117,26 +125,28 @@ def player(path: str, decode: str | None = None) -> Callable[[int], Any]:
     return policy.seeded
 
 
-def read_run(path: str | os.PathLike[str], device: str = "cpu") -> tuple[dict[str, Any], Any]:
+def read_run(
+    path: str | os.PathLike[str], device: str = "cpu", network: NetworkClass = Network
+) -> tuple[dict[str, Any], Any]:
     """The state of a run, to continue it."""
     made: dict[str, Any] = {}
 
     def expect_run(about: dict[str, Any]) -> Expected:
         if about["kind"] != "run":
             raise BadCheckpoint("is a policy, not a run that can be continued")
-        return expect(about, made)
+        return expect(about, made, network)
 
     about, tensors = read(path, expect_run)
     if about["algorithm"] == "ppo":
         from milkrun.learn import sb3
 
         return about, sb3.run_of(about, tensors, made, device)
-    state = ReinforceRun(made["world"], made["features"], made["options"], device)
+    state = ReinforceRun(made["world"], made["features"], made["options"], device, network)
     state.load_tensors(tensors, about["step"])
     return about, state
 
 
-def expect(about: dict[str, Any], made: dict[str, Any]) -> Expected:
+def expect(about: dict[str, Any], made: dict[str, Any], network: NetworkClass = Network) -> Expected:
     """The tensors that a description promises. Adds what it describes to `made`."""
     world = made["world"] = world_of(about)
     if about["algorithm"] == "ppo":
@@ -144,19 +154,19 @@ def expect(about: dict[str, Any], made: dict[str, Any]) -> Expected:
 
         return sb3.expect(about, made)
     made["features"] = features_of(about["features"])
-    network = made["network"] = empty_network(sizes_of(about["sizes"]))
-    _check_fit(made["features"], world, network)
-    found = expected_of(network, "network.")
+    empty = made["network"] = empty_network(sizes_of(about["sizes"]), network)
+    _check_fit(made["features"], world, empty)
+    found = expected_of(empty, "network.")
     if about["kind"] == "policy":
         return found
     options = made["options"] = options_of(about["options"])
-    sizes, norm = network.sizes, "batch" if options.baseline == "rollout" else "instance"
+    sizes, norm = empty.sizes, "batch" if options.baseline == "rollout" else "instance"
     if (sizes.width, sizes.heads, sizes.layers, sizes.norm) != (options.width, options.heads, options.layers, norm):
         raise BadCheckpoint("sizes and options describe different networks")
     if type(about["step"]) is not int or not 0 <= about["step"] <= options.steps:
         raise BadCheckpoint(f"step = {about['step']!r} of {options.steps}")
-    baseline = expected_of(network, "baseline.") if options.baseline == "rollout" else {}
-    return found | expected_moments(network) | baseline
+    baseline = expected_of(empty, "baseline.") if options.baseline == "rollout" else {}
+    return found | expected_moments(empty) | baseline
 
 
 def _check_fit(features: Features, world: Any, network: Network) -> None:
@@ -177,10 +187,10 @@ def world_of(about: Mapping[str, Any]) -> Any:
     return make(spec.id, 1, config=about["config"], seed=0, autoreset="disabled")
 
 
-def empty_network(sizes: Sizes) -> Network:
+def empty_network(sizes: Sizes, network: NetworkClass) -> Any:
     """A network without memory, for the names and shapes of its tensors."""
     with torch.device("meta"):
-        return Network(sizes)
+        return network(sizes)
 
 
 def sizes_of(found: Mapping[str, Any]) -> Sizes:
