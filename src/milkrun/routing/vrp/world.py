@@ -71,6 +71,15 @@ class VRP(Routing):
     Config = VRPConfig
     config: VRPConfig
     task = "milkrun.routing.tasks:VRP"
+    file_kinds: ClassVar[Any] = {
+        "CVRPTW": {},
+        "VRPB": {"backhaul_only": False},
+        "VRPSPD": {},
+        "MDVRP": {},
+        "MDVRPTW": {},
+        "HFVRP": {},
+        "CVRP": {},
+    }
     generator = "milkrun.routing.vrp.generator:VRPGenerator"
     solvers: ClassVar[Any] = {"pyvrp": "milkrun.solvers.fleet:solve_job"}
     default_solver = "pyvrp"
