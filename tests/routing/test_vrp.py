@@ -138,3 +138,23 @@ def test_sequences_and_best_costs_by_hand(name):
         fields["vehicles"] = [fields["vehicles"]] * fields["num_depots"]
     rows = finished(world_of(fields, 1, max_steps=None))
     assert (len(rows), min(cost for _, cost in rows)) == (count, pytest.approx(best, abs=5e-5))
+
+
+@pytest.mark.parametrize("places", ["locs", "dist"])
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"time_windows": [[0, 100], [0, 100], [0, 6]], "service_time": [0, 1, 0]}, "late: arrives 8, closes 6"),
+        ({"time_windows": [[0, 10], [0, 10], [0, 20]], "service_time": [0, 1, 0]}, "late home: returns 13, closes 10"),
+        ({"distance_limit": 10.0}, "too far: 12 > 10"),
+        ({"duration_limit": 10.0}, "too long: the route would take more than 10"),
+    ],
+)
+def test_the_reason_of_a_customer_that_is_not_in_time(fields, reason, places):
+    """After customer 1 at distance 3, customer 2 is 4 farther and 5 from home."""
+    way = {"locs": np.array([[0, 0], [3, 0], [3, 4]]), "dist": np.array([[0.0, 3, 5], [3, 0, 4], [5, 4, 0]])}
+    one = {places: way[places], **{name: np.array(value) for name, value in fields.items()}}
+    world = VRP.from_instances([one], autoreset="disabled")
+    world.step([1])
+    assert world.action_mask[0].tolist() == [True, False, False]
+    assert world.why_illegal(0, 2) == reason

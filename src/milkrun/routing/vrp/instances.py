@@ -215,8 +215,8 @@ def _why_no_depot(world: Any, row: int, q: int, k: int) -> str:
 
 
 def _why_not_in_time(world: Any, row: int, q: int, k: int, j: int) -> str:
-    way = world.leg(q, int(world.current_node[row]), j)
-    home = 0.0 if world.open_route[q] else world.leg(q, j, k)
+    way = _leg(world, q, int(world.current_node[row]), j)
+    home = 0.0 if world.open_route[q] else _leg(world, q, j, k)
     if world.sizes["clock"]:
         speed, service = float(world.speed[q, 0]), float(world.service_time[q, j])
     if world.sizes["timed"]:
@@ -233,3 +233,11 @@ def _why_not_in_time(world: Any, row: int, q: int, k: int, j: int) -> str:
             return f"too far: {far:.6g} > {limit:.6g}"
         return f"too long: the route would take more than {float(world.duration_limit[q, k]):.6g}"
     return "closed"
+
+
+def _leg(world: Any, q: int, i: int, j: int) -> float:
+    """The distance between two nodes of an instance."""
+    if world.sizes["M"]:
+        return float(world.dist[q, i, j])
+    (x1, y1), (x2, y2) = world.locs[q, [i, j]].astype(np.float64)
+    return float(legs(METRICS.index(world.config.metric), x1, y1, x2, y2))
