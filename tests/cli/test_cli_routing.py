@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.cli.solve_families import split
 from milkrun.core.instances import instances_of
 from milkrun.routing.instances import read_solution
 from milkrun.solvers import add_policy, evaluate, policies, policies_for, solve
@@ -93,12 +92,6 @@ def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
     (tmp_path / "cut.vrp").write_text(SQUARE[:120])
     code, _, err = call("solve", tmp_path / "cut.vrp", "--out", tmp_path)
     assert code == 2 and "cut.vrp" in err and err.count("\n") == 1
-
-
-def test_routes_are_cut_at_the_depot():
-    """A plan of trips joined by 0, padded; a tour begins at node 0."""
-    assert split([1, 2, 0, 3, 0, 0], closed=False) == [[1, 2], [3]]
-    assert split([2, 1, 3, 0], closed=True) == [[0, 2, 1, 3]]
 
 
 def test_eval_compares_policies_on_the_same_instances(call, tmp_path):

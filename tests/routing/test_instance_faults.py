@@ -161,7 +161,7 @@ def refusal(reader, folder, text):
             CVRP,
             "TYPE : CVRP",
             "TYPE : HCP",
-            ", line 2, TYPE: 'HCP' is not supported; supported: TSP, ATSP, CVRP, PCVRPTW",
+            ", line 2, TYPE: 'HCP' is not supported; supported: TSP, ATSP, CVRP, VRPTW, PCVRPTW",
         ),
         (CVRP, "TYPE : CVRP", "TYPE : TSP", ", line 5, CAPACITY: has no meaning in a TSP file"),
         (CVRP, "EUC_2D", "EUC_3D", ", line 4, EDGE_WEIGHT_TYPE: 'EUC_3D' is not supported"),

@@ -17,6 +17,7 @@ def read_given(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, 
     """A world of the right size and the instances as its checked fields."""
     cls = spec.load()
     if isinstance(instances, Instance):
+        instances = instances.for_world(spec.id)
         config = {**instances.config, **config}
         instances = {name: np.asarray(value)[None] for name, value in instances.arrays().items()}
     if not hasattr(instances, "keys"):

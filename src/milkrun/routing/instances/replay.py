@@ -45,6 +45,8 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
         raise MilkrunError(f"{instance.name}: the world says {refused or 'valid'!r}, the checker {broken or 'valid'!r}")
     if broken is not None:
         return math.inf, False, broken
+    if isinstance(solution, Solution) and (wrong := _ends_elsewhere(solution)):
+        return math.inf, False, wrong
     if not agree(played, checked):
         raise MilkrunError(f"{instance.name}: objective {played:.10g} in the world, {checked:.10g} in the checker")
     return instance.published(checked), True, None
@@ -124,6 +126,13 @@ def _depots(instance: Instance, routes: list[list[int]], named: Sequence[int] | 
         return f"{len(named)} depots are named for {len(routes)} routes"
     wrong = [k for k, depot in enumerate(named) if not 0 <= depot < count]
     return f"route {wrong[0] + 1} is of depot {named[wrong[0]] + 1} of {count}" if wrong else list(named)
+
+
+def _ends_elsewhere(solution: Solution) -> str | None:
+    """A route that ends at another depot than its own, if any."""
+    pairs = enumerate(zip(solution.depots or (), solution.ends or (), strict=False), start=1)
+    said = (f"route {k} leaves depot {start + 1} and ends at depot {end + 1}" for k, (start, end) in pairs if start != end)
+    return next(said, None)
 
 
 def _actions(instance: Instance, routes: list[list[int]], depots: list[int]) -> list[int]:

@@ -40,6 +40,8 @@ class Solution:
     """as stated in the file; in orienteering the score"""
     depots: tuple[int, ...] | None = None
     """the depot of each route, from 0, if the file states it"""
+    ends: tuple[int, ...] | None = None
+    """the depot at which each route ends, from 0, if the file states it"""
 
 
 def read_solution(path: str | os.PathLike[str]) -> Solution:
@@ -171,11 +173,10 @@ def _routes_of_depots(text: Text) -> Solution:
         start, _, end = (text.whole(line.words[k], line.number, "Route", 1, MOST) for k in (0, 1, 4))
         for word in line.words[2:4]:
             text.real(word, line.number, "Route", 0.0)
-        if start != end:
-            raise text.fault(line.number, "Route", f"it leaves depot {start} and ends at depot {end}")
         routes.append(tuple(text.whole(w, line.number, "Route", 1, MOST) for w in line.words[BEFORE_CUSTOMERS:]))
-        depots.append(start - 1)
-    return Solution(tuple(routes), cost, tuple(depots))
+        depots.append((start - 1, end - 1))
+    starts, ends = zip(*depots, strict=True)
+    return Solution(tuple(routes), cost, starts, ends)
 
 
 def _orienteering(text: Text) -> Solution:

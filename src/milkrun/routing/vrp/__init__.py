@@ -8,6 +8,7 @@ mixed fleets, split deliveries.
 | `config.py`, `variants.py` | options and presets; the names of the 48 variants |
 | `generator.py` | drawn instances |
 | `instances.py` | defaults and validation of given instances |
+| `timetable.py` | the chart of routes with time windows |
 """
 
 from milkrun.routing.vrp.config import VRPConfig

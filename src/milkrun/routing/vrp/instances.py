@@ -215,8 +215,8 @@ def _why_no_depot(world: Any, row: int, q: int, k: int) -> str:
 
 
 def _why_not_in_time(world: Any, row: int, q: int, k: int, j: int) -> str:
-    way = _leg(world, q, int(world.current_node[row]), j)
-    home = 0.0 if world.open_route[q] else _leg(world, q, j, k)
+    way = leg(world, q, int(world.current_node[row]), j)
+    home = 0.0 if world.open_route[q] else leg(world, q, j, k)
     if world.sizes["clock"]:
         speed, service = float(world.speed[q, 0]), float(world.service_time[q, j])
     if world.sizes["timed"]:
@@ -235,7 +235,7 @@ def _why_not_in_time(world: Any, row: int, q: int, k: int, j: int) -> str:
     return "closed"
 
 
-def _leg(world: Any, q: int, i: int, j: int) -> float:
+def leg(world: Any, q: int, i: int, j: int) -> float:
     """The distance between two nodes of an instance."""
     if world.sizes["M"]:
         return float(world.dist[q, i, j])

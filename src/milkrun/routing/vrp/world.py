@@ -26,7 +26,7 @@ from milkrun.core.actions import discrete
 from milkrun.core.fields import Field, bool_, constant, float32, float64, instance, int32, int64, mask, scratch, state
 from milkrun.core.instances import refuse_where
 from milkrun.core.kernels import kernel
-from milkrun.render.scene import Scene
+from milkrun.render.scene import Chart, Scene
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, Routing, clear_record, is_on_padding, write_down
@@ -47,6 +47,7 @@ from milkrun.routing.vrp.rules import (
     open_by_load,
     start_route,
 )
+from milkrun.routing.vrp.timetable import timetable
 from milkrun.routing.vrp.variants import variant_name
 
 EXISTS = {
@@ -262,6 +263,11 @@ class VRP(Routing):
         for k, customers in picture.routes_of(self, row):
             nodes += [k, *customers, *([k] if customers else [])]
         return nodes
+
+    chart_fields: ClassVar[tuple[str, ...]] = ("current_node", "current_depot")
+
+    def chart(self, row: int, frames: Mapping[str, np.ndarray]) -> Chart | None:
+        return timetable(self, row, frames)
 
     def why_illegal(self, row: int, action: int) -> str:
         return instances.why_illegal(self, row, action)
