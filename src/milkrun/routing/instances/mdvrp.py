@@ -43,7 +43,8 @@ def parse(text: Text) -> Instance:
     if len(lines) != 1 + n + 2 * t:
         said = f"{len(lines) - 1} lines below the first; {n} customers and {t} depots have {n + 2 * t}"
         raise text.fault(lines[-1].number, None, said)
-    text.refuse_a_cut_line(None)
+    if len(lines[-1].words) < 4:  # zeros follow the last depot's place: it is complete
+        text.refuse_a_cut_line(None)
     limits = np.array([_limits(text, line) for line in lines[1 : 1 + t]])
     customers = [_customer(text, line, k, t) for k, line in enumerate(lines[1 + t : 1 + t + n], start=1)]
     depots = [_depot(text, line, k) for k, line in enumerate(lines[1 + t + n :], start=n + 1)]

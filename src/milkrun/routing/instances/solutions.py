@@ -158,13 +158,14 @@ def _starts_with_numbers(text: Text) -> bool:
 
 
 def _routes_of_depots(text: Text) -> Solution:
-    """A threshold, the value, then a line a route: depot, vehicle, length, load, depot at the end, customers."""
+    """A threshold, the value, then a line a route: depot, vehicle, length, load, depot at the end, customers.
+
+    Nothing marks the end: if it is missing, the replay names a customer that is not served.
+    """
     lines = list(text.filled())
     cost = text.real(lines[1].words[0], lines[1].number, "Cost")
     if len(lines) == 2:
         raise text.fault(None, "Route", "the file has no route")
-    if any(len(line.words) <= BEFORE_CUSTOMERS for line in lines[2:]):
-        text.refuse_a_cut_line("Route")
     routes, depots = [], []
     for line in lines[2:]:
         if len(line.words) <= BEFORE_CUSTOMERS:
