@@ -1,35 +1,224 @@
-"""Published plans have their published costs by the checkers of VRP, PDP and OP.
+"""Published plans have their published costs, in the world action by action and by the checkers.
 
-The files are in the folder that MILKRUN_DATA names, in `routing2`. They are read here by a few lines each, apart from
-the readers of `milkrun.routing.instances`.
+The files are in `tests/data/routing2`, larger ones in the folder that MILKRUN_DATA names. Those of PDP are read here by
+a few lines, since no reader has them.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
 import pytest
 
-from milkrun.routing.tasks import OP, PDP, VRP
-from milkrun.routing.tasks.distances import distance_matrix
+from milkrun.routing.instances import read, read_solution, replay
+from milkrun.routing.tasks import OP, PDP
 from tests.published import published_file
 
 pytestmark = pytest.mark.truth
 
+MDVRP = {
+    "p01": 576.87,
+    "p03": 664.03,
+    "p05": 756.47,
+    "p08": 4761.29,
+    "p10": 3946.35,
+    "p12": 1318.95,
+    "p14": 1360.12,
+    "p16": 2584.53,
+    "p18": 3988.39,
+    "p21": 6102.86,
+}
+HFVRP = {
+    "X101-FSMFD": 35170.24,
+    "X106-FSMD": 31566.26,
+    "X110-HD": 15859.34,
+    "X125-HVRP": 95096.96,
+    "X139-HD": 16803.06,
+    "X143-FSMF": 11021.57,
+    "X148-HVRP": 80285.27,
+    "X214-HVRP": 15988.66,
+    "X223-HVRP": 72263.64,
+    "X261-HD": 28581.76,
+    "X266-HD": 70383.53,
+}
+MDVRPTW = {
+    "PR11B": 4814803,
+    "PR12B": 6004834,
+    "PR13B": 7201765,
+    "PR17B": 4771155,
+    "PR18B": 6443442,
+    "PR21B": 4822337,
+}
+VRPB = {
+    "X-n524-50-k125": 154156,
+    "X-n524-66-k129": 154446,
+    "X-n536-50-k49": 54534,
+    "X-n536-80-k77": 77741,
+    "X-n548-66-k33": 61340,
+    "X-n561-66-k28": 34343,
+    "X-n573-50-k22": 40187,
+    "X-n573-80-k27": 46978,
+}
+OPLIB = {"eil51-gen1-50": 29, "st70-gen2-50": 2285, "eil76-gen3-50": 2467, "rd100-gen1-50": 61}
+KEPT = ("X110-HD", "X125-HVRP", "X148-HVRP", "X223-HVRP", "PR17B")
+"""Those of the larger sets that are part of the repository."""
 
-def read(name: str) -> str:
+
+def in_part(values):
+    """Parameters (name, value); files outside the repository are read in the long tests."""
+    return [pytest.param(*one, marks=() if one[0] in KEPT else pytest.mark.long) for one in values.items()]
+
+
+def load(folder, name, ending=".vrp", plan=".sol"):
+    stem = f"routing2/{folder}/{name}"
+    return read(published_file(f"{stem}{ending}")), read_solution(published_file(f"{stem}{plan}"))
+
+
+def with_fields(instance, **fields):
+    return dataclasses.replace(instance, fields={**instance.fields, **fields})
+
+
+# --- several depots (Cordeau, Gendreau, Laporte)
+
+
+@pytest.mark.parametrize(("name", "value"), MDVRP.items())
+def test_plans_of_several_depots(name, value):
+    """Fleets, capacities and durations hold; the length is the one in the file, to two decimals."""
+    instance, solution = load("mdvrp", name, "", ".res")
+    cost, valid, reason = replay(instance, solution)
+    assert (valid, reason) == (True, None)
+    assert cost == pytest.approx(value, abs=0.0051)
+    assert instance.best == solution.cost == value
+    *others, last = solution.routes
+    shorter = dataclasses.replace(solution, routes=(*others, last[:-1]))
+    assert replay(instance, shorter) == (np.inf, False, f"customer {last[-1]} is not served")
+
+
+def test_a_wrong_published_plan_is_refused():
+    """The first route of p07.res is 85 59 93 5 with load 117 of 100, as the file itself says."""
+    instance, solution = load("mdvrp", "p07", "", ".res")
+    node = 85 - 1 + instance.num_depots
+    said = f"route 1 to customer {node} leaves depot 0 with load 117, capacity 100"
+    assert replay(instance, solution) == (np.inf, False, said)
+
+
+def test_a_wrong_published_plan_has_a_second_fault():
+    """A vehicle of p07.res leaves depot 4 and ends at depot 2; 99.19, as the file says, is the length of that way."""
+    instance, solution = load("mdvrp", "p07", "", ".res")
+    wrong = [k for k, pair in enumerate(zip(solution.depots, solution.ends, strict=True)) if pair[0] != pair[1]]
+    assert [solution.routes[k] for k in wrong] == [(70, 20, 66, 65, 71, 35, 34, 78)]
+    roomy = with_fields(instance, capacity=np.full(4, 117))
+    assert replay(roomy, solution) == (np.inf, False, "route 12 leaves depot 4 and ends at depot 2")
+    assert replay(roomy, dataclasses.replace(solution, ends=None))[1] is True
+
+
+def test_one_vehicle_less_is_not_enough():
+    """p01 has four vehicles at each depot, of which its plan uses three at the third depot."""
+    instance, solution = load("mdvrp", "p01", "", ".res")
+    used = np.bincount(solution.depots)
+    assert used.max() <= 4 and instance.vehicles == 16
+    fewer = dataclasses.replace(instance, vehicle_depots=tuple(np.repeat(np.arange(4), used - (used == used.max()))))
+    most = int(used.argmax())
+    assert replay(fewer, solution) == (
+        np.inf,
+        False,
+        f"depot {most} sends {used[most]} vehicles, it has {used[most] - 1}",
+    )
+    assert replay(fewer.with_fleet("ignore"), solution)[1] is True
+
+
+# --- mixed fleets (Pessoa, Sadykov, Uchoa)
+
+
+@pytest.mark.parametrize(("name", "value"), in_part(HFVRP))
+def test_plans_of_mixed_fleets(name, value):
+    """Costs are in hundredths, and route k is driven by vehicle k. Some files print the cost times 1e5."""
+    instance, solution = load("hfvrp", name)
+    cost, valid, reason = replay(instance, solution)
+    assert (valid, reason) == (True, None)
+    assert cost == pytest.approx(value, abs=0.0051)
+    assert instance.best == pytest.approx(value, abs=0.01)  # some are computed with distances of three decimals
+    assert solution.cost in (instance.best, pytest.approx(instance.best * 1e5))
+
+
+# --- several depots with time windows (Vidal, Crainic, Gendreau, Prins)
+
+
+@pytest.mark.parametrize(("name", "value"), in_part(MDVRPTW))
+def test_plans_of_several_depots_with_windows(name, value):
+    """Distances round(1000 d), times in thousandths, a limit on the least duration of a route: to the last digit.
+
+    With a capacity one unit below the largest load the plan is invalid.
+    """
+    instance, solution = load("mdvrptw", name)
+    assert replay(instance, solution) == (value, True, None)
+    assert instance.best == value
+    nodes = [np.array(route, int) + instance.num_depots - instance.first_customer for route in solution.routes]
+    fullest = max(instance.fields["linehaul"][route].sum() for route in nodes)
+    tight = with_fields(instance, capacity=np.full(instance.num_depots, fullest - 1))
+    cost, valid, reason = replay(tight, solution)
+    assert (cost, valid) == (np.inf, False)
+    assert f"with load {fullest}, capacity {fullest - 1}" in reason
+
+
+# --- backhauls (Queiroga and others)
+
+
+def check_backhauls(instance, solution, value):
+    assert replay(instance, solution) == (value, True, None)
+    cost, valid, reason = replay(instance, [route[::-1] for route in solution.routes])
+    assert (cost, valid) == (np.inf, False)
+    assert re.match(r"route \d+ carries load \d+ after customer \d+, capacity|linehaul at customer", reason)
+
+
+@pytest.mark.parametrize(("name", "value"), in_part(VRPB))
+def test_plans_with_backhauls(name, value):
+    """Linehaul before backhaul, no route of backhauls only; backwards the first route breaks a rule."""
+    check_backhauls(*load("vrpb", name), value)
+
+
+@pytest.mark.parametrize("name", ["X-n536-50-k49", "X-n561-66-k28"])
+def test_plans_with_backhauls_of_the_repository(name):
+    """The same of the two files in another folder."""
+    stem = f"routing/vrpb/{name}"
+    instance, solution = read(published_file(f"{stem}.vrp")), read_solution(published_file(f"{stem}.sol"))
+    check_backhauls(instance, solution, VRPB[name])
+
+
+# --- services and windows, one depot
+
+
+def test_cmt6_in_the_vrp():
+    """Its 50 stops of 10 count in the duration, 200 at most, and not in the cost; the CVRP is its first world."""
+    stem = "routing/cvrplib/CMT6"
+    instance, solution = read(published_file(f"{stem}.vrp")), read_solution(published_file(f"{stem}.sol"))
+    assert (instance.world_id, instance.for_world("VRP").world_id) == ("milkrun/CVRP-v0", "milkrun/VRP-v0")
+    cost, valid, _ = replay(instance.for_world("VRP"), solution)
+    assert valid and cost == pytest.approx(555.43, abs=0.005)
+    assert cost == replay(instance, solution)[0]
+    assert instance.for_world("VRP").world().duration_limit.tolist() == [[200]]
+
+
+@pytest.mark.parametrize("name", ["C101", "R101", "RC105"])
+def test_the_fleet_of_solomons_files_is_enforced_on_request(name):
+    """25 vehicles are enough for the optimum; with one less than it uses there is no vehicle for its last route."""
+    stem = f"routing/solomon/{name}"
+    instance, solution = read(published_file(f"{stem}.txt")), read_solution(published_file(f"{stem}.sol"))
+    assert (instance.fleet, instance.vehicles) == ("ignore", 25)
+    enforced = read(published_file(f"{stem}.txt"), fleet="enforce")
+    assert replay(enforced, solution) == (instance.best, True, None)
+    few = dataclasses.replace(enforced, vehicles=len(solution.routes) - 1)
+    sends = f"depot 0 sends {len(solution.routes)} vehicles, it has {len(solution.routes) - 1}"
+    assert replay(few, solution) == (np.inf, False, sends)
+
+
+# --- pairs with time windows (Li and Lim)
+
+
+def text_of(name: str) -> str:
     return published_file(f"routing2/{name}").read_text()
-
-
-def header(text: str, key: str) -> float:
-    return float(re.search(rf"^{key}\s*:\s*(\S+)", text, re.MULTILINE).group(1))
-
-
-def table(text: str, name: str) -> np.ndarray:
-    """The rows of numbers of a section, without the first column."""
-    found = re.search(rf"^{name}\s*\n((?:\s*\d+\s+[-\d.]+.*\n)+)", text, re.MULTILINE).group(1)
-    return np.array([line.split() for line in found.splitlines()], float)[:, 1:]
 
 
 def listed_routes(text: str) -> list[list[int]]:
@@ -37,134 +226,9 @@ def listed_routes(text: str) -> list[list[int]]:
     return [[int(x) for x in line.split()] for line in re.findall(r"^Route *#?\d+ *:(.*)$", text, re.MULTILINE)]
 
 
-# --- several depots (Cordeau, Gendreau, Laporte)
-
-
-def cordeau(name: str) -> dict[str, np.ndarray]:
-    """`m n t`, then t lines `D Q` with 0 for no limit, n customers, t depots."""
-    lines = [[float(x) for x in line.split()] for line in read(f"mdvrp/{name}").splitlines() if line.strip()]
-    m, n, t = (int(x) for x in lines[0][-3:])
-    limits, customers, depots = np.array(lines[1 : t + 1]), lines[t + 1 : t + 1 + n], lines[t + 1 + n : 2 * t + 1 + n]
-    nodes = np.array([line[1:5] for line in depots + customers])
-    nodes[:t, 2:] = 0
-    return {
-        "locs": nodes[None, :, :2],
-        "service_time": nodes[None, :, 2],
-        "linehaul": nodes[None, :, 3],
-        "capacity": limits[None, :, 1],
-        "duration_limit": np.where(limits[:, 0] > 0, limits[:, 0], np.inf)[None],
-        "vehicles": np.full((1, t), m),
-    }
-
-
-def cordeau_plan(name: str, depots: int) -> tuple[float, list[tuple[int, list[int]]]]:
-    lines = [line.split() for line in read(f"mdvrp/{name}.res").splitlines() if line.strip()]
-    routes = [(int(line[0]) - 1, [int(x) - 1 + depots for x in line[5:]]) for line in lines[2:]]
-    return float(lines[1][0]), routes
-
-
-@pytest.mark.parametrize("name", ["p01", "p03", "p05", "p08", "p10", "p12", "p14", "p16", "p18", "p21"])
-def test_plans_of_several_depots(name):
-    """Fleets, capacities and durations hold; the length is the one in the file, to two decimals."""
-    dataset = cordeau(name)
-    value, routes = cordeau_plan(name, dataset["capacity"].shape[1])
-    cost, parts, _ = VRP.get_costs(dataset, VRP.from_routes(dataset, routes))
-    assert cost.item() == pytest.approx(value, abs=0.0051)
-    assert (parts["unserved"].item(), parts["trips"].item()) == (0, len(routes))
-    if name == "p01":
-        assert value == 576.87
-    if name == "p08":
-        assert value == 4761.29
-
-
-def test_a_wrong_published_plan_is_refused():
-    """The first route of p07.res is 85 59 93 5 with load 117 of 100, as the file itself says."""
-    dataset = cordeau("p07")
-    depots = dataset["capacity"].shape[1]
-    _, routes = cordeau_plan("p07", depots)
-    valid, reasons = VRP.check(dataset, VRP.from_routes(dataset, routes))
-    first = 85 - 1 + depots
-    assert not valid.item()
-    assert reasons == [f"route 1 to customer {first} leaves depot 0 with load 117, capacity 100"]
-
-
-# --- mixed fleets (Pessoa, Sadykov, Uchoa)
-
-
-@pytest.mark.parametrize(("name", "value"), [("X101-FSMFD", 35170.24), ("X110-HD", 15859.34), ("X148-HVRP", 80285.27)])
-def test_plans_of_mixed_fleets(name, value):
-    """One depot for each kind of vehicle, costs in hundredths; route k is driven by vehicle k."""
-    text = read(f"hfvrp/{name}.vrp")
-    costs = ("CAPACITY", "VEHICLES_FIXED_COST", "VEHICLES_UNIT_DISTANCE_COST")
-    vehicles = np.full((int(header(text, "VEHICLES")), 3), [0.0, 0.0, 100.0])
-    for column, key in enumerate(costs):
-        if f"{key}_SECTION" in text:
-            vehicles[:, column] = table(text, f"{key}_SECTION")[:, 0]
-    kinds, kind, count = np.unique(vehicles, axis=0, return_inverse=True, return_counts=True)
-    k, places, demand = len(kinds), table(text, "NODE_COORD_SECTION"), table(text, "DEMAND_SECTION")[:, 0]
-    dataset = {
-        "locs": np.concatenate([places[:1].repeat(k - 1, axis=0), places])[None],
-        "linehaul": np.concatenate([np.zeros(k - 1), demand])[None],
-        "capacity": kinds[None, :, 0],
-        "fixed_cost": kinds[None, :, 1] / 100,
-        "distance_cost": kinds[None, :, 2] / 100,
-        "vehicles": count[None],
-    }
-    driven = enumerate(listed_routes(read(f"hfvrp/{name}.sol")))
-    routes = [(int(kind.ravel()[v]), [j + k - 1 for j in customers]) for v, customers in driven]
-    assert VRP.get_costs(dataset, VRP.from_routes(dataset, routes))[0].item() == pytest.approx(value, abs=0.0051)
-
-
-# --- several depots with time windows (Vidal, Crainic, Gendreau, Prins)
-
-
-@pytest.mark.parametrize(("name", "value"), [("PR11B", 4814803), ("PR17B", 4771155)])
-def test_plans_of_several_depots_with_windows(name, value):
-    """Distances round(1000 d), all times in thousandths, and a limit on the least duration of a route."""
-    text = read(f"mdvrptw/{name}.vrp")
-    depot = table(text, "VEHICLES_DEPOT_SECTION")[:, 0].astype(int) - 1
-    k = depot.max() + 1
-    dataset = {
-        "dist": np.round(1000 * distance_matrix(table(text, "NODE_COORD_SECTION")))[None],
-        "linehaul": table(text, "DEMAND_SECTION")[None, :, 0],
-        "service_time": 1000 * table(text, "SERVICE_TIME_SECTION")[None, :, 0],
-        "time_windows": 1000 * table(text, "TIME_WINDOW_SECTION")[None],
-        "capacity": np.full((1, k), header(text, "CAPACITY")),
-        "duration_limit": np.full((1, k), 1000 * header(text, "VEHICLES_MAX_DURATION")),
-        "vehicles": np.bincount(depot)[None],
-    }
-    listed = listed_routes(read(f"mdvrptw/{name}.sol"))
-    routes = list(zip(depot.tolist(), listed, strict=True))  # in numbers of nodes from 0, depots first
-    assert VRP.get_costs(dataset, VRP.from_routes(dataset, routes))[0].item() == value
-
-
-# --- backhauls (Queiroga and others)
-
-
-@pytest.mark.parametrize(("name", "value"), [("X-n524-50-k125", 154156), ("X-n573-80-k27", 46978)])
-def test_plans_with_backhauls(name, value):
-    """Linehaul before backhaul, no route of backhauls only; backwards the first route breaks a rule."""
-    text = read(f"vrpb/{name}.vrp")
-    dataset = {
-        "locs": table(text, "NODE_COORD_SECTION")[None],
-        "linehaul": table(text, "DEMAND_SECTION")[None, :, 0],
-        "backhaul": table(text, "BACKHAUL_SECTION")[None, :, 0],
-        "capacity": np.array([[header(text, "CAPACITY")]]),
-    }
-    routes = [(0, customers) for customers in listed_routes(read(f"vrpb/{name}.sol"))]
-    pi = VRP.from_routes(dataset, routes)
-    assert VRP.get_costs(dataset, pi, metric="round", backhaul_only=False)[0].item() == value
-    backwards = VRP.from_routes(dataset, [(depot, customers[::-1]) for depot, customers in routes])
-    (reason,) = VRP.check(dataset, backwards, metric="round")[1]
-    assert re.match(r"route \d+ carries load \d+ after customer \d+, capacity|linehaul at customer", reason)
-
-
-# --- pairs with time windows (Li and Lim)
-
-
 def li_lim(name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """A dataset whose deliveries follow the pickups, and the node of each line."""
-    lines = np.array([line.split() for line in read(f"lilim/{name}.txt").splitlines()[1:] if line.strip()], float)
+    lines = np.array([line.split() for line in text_of(f"lilim/{name}.txt").splitlines()[1:] if line.strip()], float)
     pickups = np.flatnonzero((lines[:, 3] > 0) & (lines[:, 8] > 0))
     order = np.concatenate([[0], pickups, lines[pickups, 8].astype(int)])
     assert sorted(order) == list(range(len(lines)))
@@ -175,7 +239,7 @@ def li_lim(name: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
         "demand": nodes[None, :, 3],
         "time_windows": nodes[None, :, 4:6],
         "service_time": nodes[None, :, 6],
-        "capacity": np.array([[float(read(f"lilim/{name}.txt").split()[1])]]),
+        "capacity": np.array([[float(text_of(f"lilim/{name}.txt").split()[1])]]),
     }
     return dataset, place
 
@@ -194,7 +258,7 @@ LI_LIM = {
 def test_plans_of_pairs(name):
     """The number of routes and the total distance."""
     dataset, place = li_lim(name)
-    routes = [(0, [int(place[j]) for j in customers]) for customers in listed_routes(read(f"lilim/{name}.sol"))]
+    routes = [(0, [int(place[j]) for j in customers]) for customers in listed_routes(text_of(f"lilim/{name}.sol"))]
     pi = PDP.from_routes(dataset, routes)
     cost, parts, _ = PDP.get_costs(dataset, pi)
     assert (parts["trips"].item(), parts["unserved"].item()) == (LI_LIM[name][0], 0)
@@ -206,17 +270,17 @@ def test_plans_of_pairs(name):
 # --- orienteering
 
 
-@pytest.mark.parametrize("name", ["eil51-gen1-50", "st70-gen2-50", "eil76-gen3-50", "rd100-gen1-50"])
-def test_tours_of_orienteering(name):
-    """Score and cost as the file prints them; the score of the depot counts."""
-    text, solution = read(f"oplib/{name}.oplib"), read(f"oplib/{name}.sol")
-    score = table(text, "NODE_SCORE_SECTION")[None, :, 0]
-    dataset = {"locs": table(text, "NODE_COORD_SECTION")[None], "prize": score.copy()}
-    dataset["prize"][:, 0] = 0
-    listed = re.search(r"NODE_SEQUENCE_SECTION\n([\d\s]+)", solution).group(1).split()
-    pi = np.array([[int(j) - 1 for j in listed[1:]]])
-    limit = header(text, "COST_LIMIT")
-    cost, parts, _ = OP.get_costs(dataset, pi, metric="round", max_length=limit)
-    assert -cost.item() + score[0, 0] == header(solution, "ROUTE_SCORE")
-    assert parts["length"].item() == header(solution, "ROUTE_COST") <= limit
-    assert not OP.check(dataset, pi, metric="round", max_length=parts["length"].item() - 1)[0].item()
+@pytest.mark.parametrize(("name", "value"), in_part(OPLIB))
+def test_tours_of_orienteering(name, value):
+    """The score as the file prints it, that of the depot included; a limit below the length is broken."""
+    instance, solution = load("oplib", name, ".oplib")
+    assert replay(instance, solution) == (value, True, None)
+    assert instance.best == solution.cost == value
+    dataset = {field: np.asarray(array)[None] for field, array in instance.arrays().items()}
+    pi = np.array([solution.routes[0]])
+    cost, parts, _ = OP.get_costs(dataset, pi, metric="round")
+    assert -cost.item() + instance.depot_score == value
+    assert parts["length"].item() <= instance.fields["max_length"]
+    short = parts["length"].item() - 1
+    assert not OP.check(dataset, pi, metric="round", max_length=short)[0].item()
+    assert replay(with_fields(instance, max_length=short), solution)[1] is False

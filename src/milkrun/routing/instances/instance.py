@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
-from milkrun.core.registry import each_world, world_spec
+from milkrun.core.registry import each_world, named_world, world_spec
 from milkrun.routing.instances.translations import TRANSLATIONS, VRP
 from milkrun.routing.tasks.distances import distance_matrix
 
@@ -95,7 +95,7 @@ class Instance:
 
     def for_world(self, world: str) -> Instance:
         """The same problem, played in another world of its kind."""
-        spec = world_spec(world)
+        spec = named_world(world)
         if self.kind not in spec.load().file_kinds:
             raise ConfigError(f"{self.name}: {spec.id} plays no {self.kind} file")
         if self.fleet == "enforce" and spec.id != VRP:
