@@ -82,7 +82,9 @@ def _depots(page: Page, nodes: int) -> int:
     if words and words[-1][0] == "-1":
         words.pop()
     if not words or len(words) >= nodes:
-        raise page.text.fault(page.starts[section], section, f"{len(words)} depots; of {nodes} nodes 1..{nodes - 1} may be depots")
+        raise page.text.fault(
+            page.starts[section], section, f"{len(words)} depots; of {nodes} nodes 1..{nodes - 1} may be depots"
+        )
     for k, (word, line) in enumerate(words, start=1):
         if page.text.whole(word, line, section, 1, nodes) != k:
             raise page.text.fault(line, section, f"depot {k} is node {word}; depots are the first nodes, in order")

@@ -131,7 +131,9 @@ def _depots(instance: Instance, routes: list[list[int]], named: Sequence[int] | 
 def _ends_elsewhere(solution: Solution) -> str | None:
     """A route that ends at another depot than its own, if any."""
     pairs = enumerate(zip(solution.depots or (), solution.ends or (), strict=False), start=1)
-    said = (f"route {k} leaves depot {start + 1} and ends at depot {end + 1}" for k, (start, end) in pairs if start != end)
+    said = (
+        f"route {k} leaves depot {start + 1} and ends at depot {end + 1}" for k, (start, end) in pairs if start != end
+    )
     return next(said, None)
 
 

@@ -271,9 +271,7 @@ def _vrpb(page: Page, nodes: int) -> dict[str, Any]:
 
 def _vrpspd(page: Page, nodes: int) -> dict[str, Any]:
     capacity = page.whole("CAPACITY", 1, MOST)
-    amounts = {
-        name: _column(page, f"{name.upper()}_SECTION", nodes, 0, capacity) for name in ("linehaul", "backhaul")
-    }
+    amounts = {name: _column(page, f"{name.upper()}_SECTION", nodes, 0, capacity) for name in ("linehaul", "backhaul")}
     return {"fields": {**amounts, "backhaul_class": 2, "capacity": capacity}}
 
 
