@@ -424,17 +424,17 @@ def test_more_kinds_of_vehicles_than_bits_are_refused(file):
         if count == 63:
             assert read(path).num_depots == 63
             continue
-        with pytest.raises(FormatError, match="line 4, VEHICLES: 64 kinds of vehicles, .*; at most 63 are supported"):
+        with pytest.raises(FormatError, match=r"line 4, VEHICLES: 64 kinds of vehicles, .*; at most 63 are supported"):
             read(path)
 
 
 def test_numbers_that_single_precision_cannot_hold_are_refused(file):
     """A clock of thousandths beyond 2**24, and a duration beyond it."""
     late = MDVRPTW.replace("1 0 60\n2 0 60", "1 0 60000\n2 0 60000").replace("5 0 50\n", "5 50000 51000\n")
-    with pytest.raises(FormatError, match="the time of a trip can come to .* thousandths: single precision"):
+    with pytest.raises(FormatError, match=r"the time of a trip can come to .* thousandths: single precision"):
         read(file(late))
     with pytest.raises(
-        FormatError, match="the time of a trip can come to 2e\\+07: single|can come to 20000000: single"
+        FormatError, match="the time of a trip can come to 2000000[0-9]: single"
     ):
         read(file(MDVRP.replace("15 10", "2e7 10").replace("3 0 4 1 5", "3 0 9e6 1 5")))
 

@@ -207,7 +207,7 @@ def _windows(page: Page, nodes: int, power: int) -> weights.Floats:
 def _service(page: Page, nodes: int, power: int, depots: int = 1) -> weights.Floats:
     """The service times times 10 to a power: one for all customers, or one for each."""
     if "SERVICE_TIME_SECTION" not in page.sections:
-        return page.scaled("SERVICE_TIME", 0.0, power) * (np.arange(nodes) >= depots)
+        return np.where(np.arange(nodes) < depots, 0.0, page.scaled("SERVICE_TIME", 0.0, power))
     if "SERVICE_TIME" in page.entries:
         number = page.entries["SERVICE_TIME"][1]
         raise page.text.fault(number, "SERVICE_TIME", "contradicts SERVICE_TIME_SECTION: give one of them")

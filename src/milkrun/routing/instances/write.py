@@ -20,7 +20,6 @@ from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Text
 
-
 UNWRITTEN = ("MDVRP", "MDVRPTW", "HFVRP", "OP")
 
 
