@@ -174,8 +174,8 @@ class Instance:
         return cost / 1e5 if cost > most else cost
 
     def published(self, objective: float) -> float:
-        """The published cost of an objective (- length + collected prizes), uncollected prizes included. In orienteering
-        it is the score."""
+        """The published cost of an objective (- length + collected prizes), uncollected prizes included, or the
+        score of orienteering."""
         if self.kind == "OP":
             return check_number("objective", objective) + self.depot_score
         cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
