@@ -32,6 +32,7 @@ def world_of(fields: dict[str, Any], rows: int, **make: Any) -> Any:
     if {"service_time", "time_windows", *PER_DEPOT[:2]} & set(one):
         one["speed"] = np.array([fields["speed"]])
         make.setdefault("limits", True)
+    one |= {name: np.int32(fields[name]) for name in ("n_nodes", "n_depots") if fields.get(name) is not None}
     one["open_route"] = np.asarray(bool(fields.get("open_route")))
     settings = {
         "backhaul_only": fields.get("backhaul_only", True),
