@@ -84,6 +84,7 @@ class VRP(Routing):
     generator = "milkrun.routing.vrp.generator:VRPGenerator"
     solvers: ClassVar[Any] = {"pyvrp": "milkrun.solvers.fleet:solve_job"}
     default_solver = "pyvrp"
+    figure = "milkrun.replay.figures:figure_of_routes"
     action = discrete("N")
     customer_fields = ("linehaul", "backhaul")
     synonyms = {"demand_linehaul": "linehaul", "demand_backhaul": "backhaul", "demand": "linehaul"}
