@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from milkrun.core.errors import FormatError
 from milkrun.routing.instances import read, read_solution
+from tests.routing.instance_files import HFVRP, MDVRP, MDVRPTW, ORIENTEERING, RES, SCORE, VRPSPD, VRPTW
 
 CVRP = """NAME : A-n4-k2
 TYPE : CVRP
@@ -416,7 +417,25 @@ WORDS = st.sampled_from(
 
 
 @given(
-    text=st.sampled_from([CVRP, MATRIX, SOLOMON, PCVRPTW, VRPB, TOUR, ROUTES]),
+    text=st.sampled_from(
+        [
+            CVRP,
+            MATRIX,
+            SOLOMON,
+            PCVRPTW,
+            VRPB,
+            TOUR,
+            ROUTES,
+            MDVRP,
+            MDVRPTW,
+            HFVRP,
+            VRPSPD,
+            VRPTW,
+            ORIENTEERING,
+            RES,
+            SCORE,
+        ]
+    ),
     cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 12), WORDS), min_size=1, max_size=4),
 )
 def test_random_edits_raise_only_format_errors(text, cuts):
