@@ -23,6 +23,11 @@ SIZES = {
     "routing/solomon": 58,
     "routing/tsplib": 32,
     "routing/vrpb": 4,
+    "routing2": 1,
+    "routing2/hfvrp": 8,
+    "routing2/mdvrp": 22,
+    "routing2/mdvrptw": 2,
+    "routing2/small": 2,
 }
 """Files in each folder, as SOURCES.md counts them."""
 ROOT = KEPT.parents[1]

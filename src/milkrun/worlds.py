@@ -9,6 +9,7 @@ WORLDS = (
     ("TSP", "milkrun.routing.tsp:TSP", "Travelling salesperson"),
     ("CVRP", "milkrun.routing.cvrp:CVRP", "Capacitated vehicle routing"),
     ("TSPKopt", "milkrun.routing.tsp_kopt:TSPKopt", "TSP by improvement"),
+    ("VRP", "milkrun.routing.vrp.world:VRP", "Vehicle routing, 48 variants"),
     ("VRPP", "milkrun.routing.vrpp:VRPP", "Vehicle routing with profits"),
     ("CVRPP", "milkrun.routing.cvrpp:CVRPP", "Capacitated routing with profits"),
     ("WCVRP", "milkrun.routing.wcvrp:WCVRP", "Waste collection, one truckload"),

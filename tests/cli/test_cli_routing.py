@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.cli.solve_families import split
 from milkrun.core.instances import instances_of
-from milkrun.routing.instances import read_solution
+from milkrun.routing.instances import read, read_solution, replay
 from milkrun.solvers import add_policy, evaluate, policies, policies_for, solve
 from tests.cli.test_cli_darp import ONE
 from tests.cli.test_cli_delivery import TRIANGLE
+from tests.routing.instance_files import HFVRP, MDVRP, MDVRPTW
+from tests.routing.instance_files import SOLOMON as FLEET
 from tests.routing.test_instance_faults import CVRP
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -93,12 +94,6 @@ def test_solve_says_what_is_wrong_in_one_line(call, tmp_path):
     (tmp_path / "cut.vrp").write_text(SQUARE[:120])
     code, _, err = call("solve", tmp_path / "cut.vrp", "--out", tmp_path)
     assert code == 2 and "cut.vrp" in err and err.count("\n") == 1
-
-
-def test_routes_are_cut_at_the_depot():
-    """A plan of trips joined by 0, padded; a tour begins at node 0."""
-    assert split([1, 2, 0, 3, 0, 0], closed=False) == [[1, 2], [3]]
-    assert split([2, 1, 3, 0], closed=True) == [[0, 2, 1, 3]]
 
 
 def test_eval_compares_policies_on_the_same_instances(call, tmp_path):
@@ -275,6 +270,29 @@ CUST NO.   XCOORD.   YCOORD.   DEMAND   READY TIME   DUE DATE   SERVICE TIME
     1      3         4         5        0            1000       10
     2      6         8         5        0            1000       10
 """
+
+
+@pytest.mark.parametrize(("name", "text"), [("m.txt", MDVRP), ("d.vrp", MDVRPTW), ("h.vrp", HFVRP), ("t.txt", FLEET)])
+def test_solve_of_several_depots_and_fleets(call, tmp_path, name, text):
+    """The written solution replays to the printed cost: route k is driven by vehicle k of the file."""
+    (tmp_path / name).write_text(text)
+    code, out, _ = call("solve", tmp_path / name, "--iterations", 20, "--page", "--out", tmp_path / "out")
+    assert code == 0 and row(out, "valid")[1] == "yes,"
+    figures = json.loads(next((tmp_path / "out").glob("*_pyvrp.json")).read_text())
+    written = read_solution(next((tmp_path / "out").glob("*.sol")))
+    assert replay(read(tmp_path / name), written) == (pytest.approx(figures["cost"]), True, None)
+    assert row(out, "routes")[1] == str(sum(map(bool, written.routes)))
+    assert next((tmp_path / "out").glob("*.png")).read_bytes().startswith(PNG)
+
+
+def test_solve_takes_the_first_world_that_has_the_method(call, tmp_path):
+    """Solomon's files play in the VRP, which has pyvrp and the policy nearest, and in the CVRPP, which has exact."""
+    (tmp_path / "101.txt").write_text(SOLOMON)
+    for method in ("pyvrp", "nearest", "exact"):
+        options = ["--method", method, "--iterations", 20, "--out", tmp_path / method]
+        code, _, _ = call("solve", tmp_path / "101.txt", *options)
+        assert code == 0
+        assert json.loads((tmp_path / method / f"101_{method}.json").read_text())["cost"] == 20
 
 
 def test_a_folder_prints_costs_as_the_files_have_them(call, tmp_path):

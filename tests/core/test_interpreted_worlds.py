@@ -72,6 +72,12 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_customers": 3, "preset": "published"},
         {"num_customers": 2, "num_route_nodes": 4, "road_graph": True, "battery_rule": "off", "early": "ignore"},
     ],
+    "VRP": [
+        {"num_loc": 6, "variant": "all48"},
+        {"num_loc": 5, "preset": "svrp"},
+        {"num_loc": 5, "preset": "sdvrp", "metric": "matrix"},
+        {"num_loc": 5, "variant": "vrpbtw", "law": "mvmoe", "vehicles": 2, "backhaul_only": False, "metric": "round"},
+    ],
     "VRPP": [
         {"num_loc": 8, "trips": "multi", "prize_distribution": "dist", "max_length": 3.0},
         {"num_loc": 7, "time_windows": True, "metric": "matrix"},

@@ -25,6 +25,7 @@ IDS = [
         "TSP",
         "CVRP",
         "TSPKopt",
+        "VRP",
         "VRPP",
         "CVRPP",
         "WCVRP",
@@ -64,12 +65,13 @@ def test_every_reference_of_every_world_resolves(id):
 
 
 def test_each_world_declares_its_policies_methods_and_generator():
-    """The policies, methods and generators of the twelve worlds, by name."""
+    """The policies, methods and generators of the thirteen worlds, by name."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
         "TSP": nearest,
         "CVRP": nearest,
         "TSPKopt": ["random", "steepest"],
+        "VRP": nearest,
         "VRPP": greedy,
         "CVRPP": greedy,
         "WCVRP": greedy,
@@ -85,6 +87,7 @@ def test_each_world_declares_its_policies_methods_and_generator():
         "TSP": (*common, "exact", "pyvrp", "ortools"),
         "TSPKopt": (*common, "exact", "pyvrp", "ortools"),
         "CVRP": (*common, "savings", "exact", "pyvrp", "ortools"),
+        "VRP": ("pyvrp",),
         "VRPP": (*common, "exact", "pyvrp"),
         "CVRPP": (*common, "exact", "pyvrp"),
         "WCVRP": (*common, "exact", "pyvrp"),
@@ -96,6 +99,7 @@ def test_each_world_declares_its_policies_methods_and_generator():
         "tsp": "TSPGenerator",
         "tsp_kopt": "TSPGenerator",
         "cvrp": "CVRPGenerator",
+        "vrp": "VRPGenerator",
         "vrpp": "VRPPGenerator",
         "cvrpp": "VRPPGenerator",
         "wcvrp": "WCVRPGenerator",

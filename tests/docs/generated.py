@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PICTURE = ROOT / "docs" / "first-rollout.png"
 
+MOST_PRESETS = 12  # in the table of worlds
+
 _PART = re.compile(r"(<!-- (worlds|fields|options|presets)(?: (\S+))?(?: (\S+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -37,7 +39,10 @@ def worlds() -> str:
     for id in milkrun.list_worlds():
         spec = milkrun.world_spec(id)
         policies = ", ".join(policies_for(id))
-        lines.append(f"| `{id}` | {spec.title} | {_action(spec.load())} | {policies} | {', '.join(spec.presets)} |")
+        presets = list(spec.presets)
+        if len(presets) > MOST_PRESETS:
+            presets = [*presets[:3], f"and {len(presets) - 3} more"]
+        lines.append(f"| `{id}` | {spec.title} | {_action(spec.load())} | {policies} | {', '.join(presets)} |")
     return "\n".join(lines) + "\n"
 
 

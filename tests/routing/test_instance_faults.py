@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from milkrun.core.errors import FormatError
 from milkrun.routing.instances import read, read_solution
+from tests.routing.instance_files import HFVRP, MDVRP, MDVRPTW, ORIENTEERING, RES, SCORE, VRPSPD, VRPTW
 
 CVRP = """NAME : A-n4-k2
 TYPE : CVRP
@@ -161,7 +162,7 @@ def refusal(reader, folder, text):
             CVRP,
             "TYPE : CVRP",
             "TYPE : HCP",
-            ", line 2, TYPE: 'HCP' is not supported; supported: TSP, ATSP, CVRP, PCVRPTW",
+            ", line 2, TYPE: 'HCP' is not supported; supported: TSP, ATSP, CVRP, VRPTW, PCVRPTW",
         ),
         (CVRP, "TYPE : CVRP", "TYPE : TSP", ", line 5, CAPACITY: has no meaning in a TSP file"),
         (CVRP, "EUC_2D", "EUC_3D", ", line 4, EDGE_WEIGHT_TYPE: 'EUC_3D' is not supported"),
@@ -416,7 +417,25 @@ WORDS = st.sampled_from(
 
 
 @given(
-    text=st.sampled_from([CVRP, MATRIX, SOLOMON, PCVRPTW, VRPB, TOUR, ROUTES]),
+    text=st.sampled_from(
+        [
+            CVRP,
+            MATRIX,
+            SOLOMON,
+            PCVRPTW,
+            VRPB,
+            TOUR,
+            ROUTES,
+            MDVRP,
+            MDVRPTW,
+            HFVRP,
+            VRPSPD,
+            VRPTW,
+            ORIENTEERING,
+            RES,
+            SCORE,
+        ]
+    ),
     cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 12), WORDS), min_size=1, max_size=4),
 )
 def test_random_edits_raise_only_format_errors(text, cuts):

@@ -8,10 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from milkrun.cli.solve_families import split
 from milkrun.core.errors import BadInstance, ConfigError
 from milkrun.render.recorder import EpisodeRecorder
-from milkrun.routing.instances import read, read_solution, replay, write
+from milkrun.routing.instances import read, read_solution, replay, solution_of, write
 from milkrun.solvers import WORLDS, solve
 from tests.published import published_file
 from tests.routing.instance_files import CVRP, PCVRPTW, SERVED, SOLOMON, SQUARE, TSP, explicit, legs, put
@@ -205,9 +204,8 @@ def test_the_cost_of_a_solver_excludes_service(file, method):
     for change, best in ((text, 14), (text.replace("DISTANCE : 20", "DISTANCE : 19.5"), 18), (SERVED, 12)):
         instance = read(file(change))
         found = solve("CVRP", instance, method, iterations=50)
-        routes = [r for r in split(found.actions[0].tolist(), closed=False) if r]
         assert instance.published(-found.cost[0]) == found.cost[0]
-        assert replay(instance, routes)[0] == pytest.approx(found.cost[0], rel=1e-7)
+        assert replay(instance, solution_of(instance, found.actions[0]))[0] == pytest.approx(found.cost[0], rel=1e-7)
         assert found.cost[0] == best or (method in ("nearest", "2opt", "oropt") and found.cost[0] == 20)
         world = instance.world(autoreset="disabled", illegal="raise")
         for node in found.actions[0].tolist():
@@ -260,8 +258,7 @@ def test_solomon_counts_in_tenths(file):
     assert (instance.metric, instance.vehicles, instance.fields["capacity"]) == ("trunc1", 3, 10)
     assert instance.fields["time_windows"].tolist() == [[0, 1000], [200, 300], [0, 400], [0, 500]]
     assert instance.fields["service_time"].tolist() == [0, 90, 90, 90]
-    assert instance.fields["weight"].tolist() == [0, 5, 5, 5]
-    assert instance.fields["must_go"].tolist() == [False, True, True, True]
+    assert instance.fields["linehaul"].tolist() == [0, 5, 5, 5]
     assert instance.published(-301) == 30.1
 
 

@@ -90,8 +90,8 @@ def test_default_weights():
     assert default_weights("SCWCVRP", 25) == {"waste": 1.0, "length": 2.75, "overflow": 10.0, "failure": 1.0}
     assert default_weights("SDWCVRP", 25)["lost"] == 0.0
     assert default_weights("tsp", 25) == default_weights("CVRP", 25) == {"length": 1.0}
-    with pytest.raises(ConfigError, match="problem 'vrp' is unknown; did you mean"):
-        default_weights("vrp", 25)
+    with pytest.raises(ConfigError, match="problem 'vrppp' is unknown; did you mean"):
+        default_weights("vrppp", 25)
 
 
 # --- validity

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from milkrun.core.errors import FormatError
+from milkrun.core.errors import BadInstance, FormatError
 from milkrun.routing.instances import read, replay, write
 from milkrun.solvers import solve
 from tests.routing.instance_files import PCVRPTW, SOLOMON, explicit, put
@@ -186,10 +186,6 @@ def test_unrounded_distances_are_within_the_tolerance(name, tmp_path):
             SOLOMON.replace("         100 ", "    20000000 ").replace("30          9", "30    2000000"),
             "the time of a trip can come to 20000",
         ),
-        (
-            SOLOMON.replace("  3         10", "  3  99999999").replace("4          5", "4   88888888"),
-            "the load of a trip can come to 888888",
-        ),
         (PCVRPTW.replace("2 21", "2 1677721.7"), "the prize of node 1, counted from 0, is 16777217"),
         (
             PCVRPTW.replace("3 5 0\nDEMAND", "3 900000 0\nDEMAND").replace("1 0 90\n", "1 0 9e9\n"),
@@ -203,6 +199,17 @@ def test_numbers_beyond_single_precision_are_refused(text, message, tmp_path):
     with pytest.raises(FormatError, match="single precision") as refused:
         read(path)
     assert str(refused.value).startswith(f"{path}: {message}")
+
+
+def test_large_loads_are_exact_in_the_vrp_and_refused_by_the_cvrpp(tmp_path):
+    """The VRP adds loads in whole numbers, the CVRPP in single precision."""
+    large = SOLOMON.replace("  3         10", "  3  88888893").replace("4          5", "4   88888888")
+    instance = read(put(tmp_path / "x", large))
+    assert replay(instance, [[1, 2], [3]]) == (14.8, True, None)  # 5 and 88 888 888 are just the capacity
+    assert replay(instance, [[1], [2, 3]])[1] is True
+    assert replay(instance, [[1, 2, 3]])[1] is False
+    with pytest.raises(BadInstance, match="the load of a trip can come to 88888893; milkrun/CVRPP-v0 holds whole"):
+        instance.for_world("CVRPP").world()
 
 
 def test_a_trip_that_rounding_makes_too_long_is_refused(tmp_path):

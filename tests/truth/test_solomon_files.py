@@ -1,6 +1,7 @@
 """Published solutions with time windows replay to their published value, to the last digit, in world and checker.
 
-Solomon's files and two prize-collecting ones of Gehring and Homberger's size, all in the profit world.
+Solomon's files in the VRP and in the profit world, two prize-collecting ones of Gehring and Homberger's size in the
+latter.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ def test_solomon_routes_replay(name, best):
     instance, solution = solomon(name)
     assert replay(instance, solution) == (best, True, None)
     assert instance.best == best
+    assert replay(instance.for_world("CVRPP"), solution) == (best, True, None)
     *others, last = solution.routes
     cost, valid, reason = replay(instance, [*others, last[:-1]])
     assert (cost, valid) == (np.inf, False)

@@ -82,7 +82,7 @@ def test_windows_of_a_solomon_file_are_the_same(tmp_path):
     )
     ours, theirs = read(path), vrplib.read_instance(path, instance_format="solomon")
     np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
-    np.testing.assert_array_equal(ours.fields["weight"], theirs["demand"])
+    np.testing.assert_array_equal(ours.fields["linehaul"], theirs["demand"])
     np.testing.assert_array_equal(ours.fields["time_windows"], 10 * theirs["time_window"])
     np.testing.assert_array_equal(ours.fields["service_time"], 10 * theirs["service_time"])
     assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])
@@ -126,7 +126,7 @@ def test_both_read_the_same_from_a_file_of_solomon(path):
     """Places, demands, windows, service, fleet."""
     ours, theirs = read(path), vrplib.read_instance(path, instance_format="solomon", compute_edge_weights=False)
     np.testing.assert_array_equal(ours.locs, theirs["node_coord"])
-    np.testing.assert_array_equal(ours.fields["weight"], theirs["demand"])
+    np.testing.assert_array_equal(ours.fields["linehaul"], theirs["demand"])
     np.testing.assert_array_equal(ours.fields["time_windows"], 10 * theirs["time_window"])
     np.testing.assert_array_equal(ours.fields["service_time"], 10 * theirs["service_time"])
     assert (ours.vehicles, ours.fields["capacity"]) == (theirs["vehicles"], theirs["capacity"])

@@ -28,11 +28,11 @@ def load_instances(path: str | os.PathLike[str], world_id: str) -> tuple[dict[st
     instance = read(name)
     if not isinstance(instance, Instance):
         raise ConfigError(f"{name.name}: a dial-a-ride file; from_instances of milkrun.routing.darp.DARP plays it")
-    if instance.world_id != world_id:
+    if instance.kind not in world.file_kinds:
         raise ConfigError(f"{name.name}: {world_id} plays no {instance.kind} file")
+    instance = instance.for_world(world_id)
     arrays = {field: np.array(value)[None] for field, value in instance.arrays().items()}
-    nodes = arrays["dist" if instance.locs is None else "locs"].shape[1]
-    return arrays, {"num_loc": nodes - world.depot_apart, **instance.config}
+    return arrays, {**world.options_for(arrays), **instance.config}
 
 
 def in_units(name: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

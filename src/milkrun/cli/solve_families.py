@@ -89,26 +89,40 @@ def gap_text(gap: float) -> str:
 
 
 def default_method(instance: Any) -> str:
-    """The default method of a routing instance."""
-    return "pyvrp" if "time_windows" in instance.fields else "ls"
+    """The default method of a routing instance, in its world."""
+    from milkrun.core.registry import world_spec
+
+    return "pyvrp" if "time_windows" in instance.fields or _lacks(world_spec(instance.world_id).load(), "ls") else "ls"
 
 
-def check_playable(file: Path, instance: Any) -> None:
-    """Raises if no world plays instances of this kind."""
-    from milkrun.core.registry import list_worlds
+def in_solving_world(instance: Any, method: str | None) -> Any:
+    """The instance in the first world of its kind that has the method; without one, that has any.
 
-    if instance.world_id not in list_worlds():
-        raise ConfigError(f"{file.name}: {instance.kind} files are read and written, but no world plays them yet")
+    Raises if no world has methods. An unknown method is left to `solve`, which names those of the world.
+    """
+    from milkrun.core.registry import world_spec
+
+    solving = [world for world in instance.worlds if world_spec(world).load().solvers]
+    if not solving:
+        raise ConfigError(f"{instance.name}: no method solves {instance.kind} files yet")
+    if instance.fleet == "enforce":  # only the first world has limited fleets
+        return instance
+    chosen = (world for world in solving if method is None or not _lacks(world_spec(world).load(), method))
+    return instance.for_world(next(chosen, solving[0]))
+
+
+def _lacks(world: Any, method: str) -> bool:
+    return method not in world.solvers and method not in world.policies
 
 
 def solve_routing(file: Path, instance: Any, options: SolveOptions) -> SolvedFile:
     """Solves a TSPLIB, CVRPLIB or Solomon file; writes the solution in the format of its collection and a picture."""
     from milkrun.cli.replay import watched_by
     from milkrun.replay.figures import figure_of, save
-    from milkrun.routing.instances import replay, write_solution
+    from milkrun.routing.instances import replay, solution_of, write_solution
     from milkrun.solvers import solve
 
-    check_playable(file, instance)
+    instance = in_solving_world(instance, options.method)
     method = options.method or default_method(instance)
     places = instance.locs
     if options.page and places is None:
@@ -123,10 +137,11 @@ def solve_routing(file: Path, instance: Any, options: SolveOptions) -> SolvedFil
             seed=options.seed,
             iterations=options.iterations,
         )
-    is_tour = instance.kind in ("TSP", "ATSP")
+    is_tour = instance.is_tour
     actions = found.actions[0].tolist()
-    routes = split(actions, closed=is_tour)
-    cost, valid, reason = replay(instance, routes)
+    plan = solution_of(instance, actions)
+    routes = [list(route) for route in plan.routes]
+    cost, valid, reason = replay(instance, plan)
     stem = options.folder / file_name(f"{instance.name}_{method}")
     files = {"the solution": stem.with_name(f"{stem.name}.tour" if is_tour else f"{stem.name}.sol")}
     write_solution(files["the solution"], routes, cost)
@@ -157,25 +172,12 @@ def solve_routing(file: Path, instance: Any, options: SolveOptions) -> SolvedFil
         best=options.best or instance.best,
         timing=timing,
         world=world,
-        rows=[] if is_tour else [("routes", f"{len(routes)}")],
+        rows=[] if is_tour else [("routes", f"{sum(map(bool, routes))}")],
         figures={"routes": [[node + 1 for node in route] for route in routes] if is_tour else routes},
         files=files,
         valid="yes, by checker and world" if valid else f"no: {reason}",
         error=None if valid else reason,
     )
-
-
-def split(actions: list[int], closed: bool) -> list[list[int]]:
-    """The routes of a list of actions: the customers between zeros. A closed tour is one route from node 0."""
-    if closed:
-        return [[0, *(node for node in actions if node != 0)]]
-    routes: list[list[int]] = [[]]
-    for node in actions:
-        if node == 0:
-            routes.append([])
-        else:
-            routes[-1].append(node)
-    return [route for route in routes if route]
 
 
 def solve_darp(file: Path, instance: DARPInstance, options: SolveOptions) -> SolvedFile:

@@ -11,12 +11,11 @@ import typer
 from milkrun.cli.output import console, out_folder, table, text, write_json
 from milkrun.cli.solve_families import (
     SolveOptions,
-    check_playable,
     default_method,
     gap_percent,
     gap_text,
+    in_solving_world,
     is_tspd_file,
-    split,
 )
 from milkrun.core.errors import ConfigError, FormatError
 
@@ -36,7 +35,7 @@ def solve_folder(path: Path, options: SolveOptions, on_ray: bool, address: str |
     files = instance_files(path)
     groups: dict[tuple[str, str | None], list[tuple[Path, Any]]] = {}
     for file in files:
-        world, method, instance = _read(file)
+        world, method, instance = _read(file, options.method)
         groups.setdefault((world, options.method or method), []).append((file, instance))
     folder = out_folder(options.folder)
     lines: list[dict[str, Any]] = []
@@ -78,7 +77,7 @@ def solve_folder(path: Path, options: SolveOptions, on_ray: bool, address: str |
     typer.echo(f"{written}  all figures")
 
 
-def _read(file: Path) -> tuple[str, str | None, Any]:
+def _read(file: Path, method: str | None) -> tuple[str, str | None, Any]:
     """The world of a file, its default method and its instance."""
     from milkrun.routing.instances import DARPInstance, read
 
@@ -87,7 +86,7 @@ def _read(file: Path) -> tuple[str, str | None, Any]:
     instance = read(file)
     if isinstance(instance, DARPInstance):
         return "milkrun/DARP-v0", None, instance
-    check_playable(file, instance)
+    instance = in_solving_world(instance, method)
     return instance.world_id, default_method(instance), instance
 
 
@@ -119,8 +118,8 @@ def _solve_group(
 
 def _published_cost(instance: Any, actions: list[int], cost: float) -> float:
     """The cost as the collection of the file states it. A solver's own may omit prizes, or count in tenths."""
-    from milkrun.routing.instances import DARPInstance, replay
+    from milkrun.routing.instances import DARPInstance, replay, solution_of
 
     if isinstance(instance, DARPInstance):
         return cost
-    return replay(instance, split(actions, closed=instance.kind in ("TSP", "ATSP")))[0]
+    return replay(instance, solution_of(instance, actions))[0]

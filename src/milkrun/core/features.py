@@ -226,6 +226,12 @@ def _is_matrix(f: Field, world: Any) -> bool:
     return len(f.dims) == 2 and isinstance(f.dims[0], str) and f.shape(world.sizes) == (n, n)
 
 
+def _is_per_entry(f: Field, world: Any) -> bool:
+    """Numbers for each entry; here, too, an optional field has a dimension with a name of its own."""
+    first = f.dims[0] if f.dims else 0
+    return isinstance(first, str) and world.sizes[first] == world.sizes[world.action.n] and len(f.dims) <= 2
+
+
 def _group(f: Field, world: Any, has_views: bool) -> str:
     """The group of a field by the first rule that fits, or the reason why it has none."""
     axis, sizes = world.action.n, world.sizes
@@ -235,7 +241,7 @@ def _group(f: Field, world: Any, has_views: bool) -> str:
         return "the observed views describe it"
     if _is_matrix(f, world):
         return "matrices" if f.role is Role.INSTANCE else "a matrix that changes"
-    if f.dims and f.dims[0] == axis and len(f.dims) <= 2:
+    if _is_per_entry(f, world):
         return "nodes" if f.role is Role.INSTANCE else "changing"
     if is_place:
         return "places"

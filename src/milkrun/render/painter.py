@@ -124,7 +124,8 @@ def _paint_route(canvas: Canvas, attributes: dict[str, Any], marks: Any, taken: 
     """Legs to and from the depot are thin: many meet there and would hide the rest."""
     nodes, cut = marks[attributes["on"]].attributes["xy"], attributes.get("cut")
     for trip, colour in coloured_trips(attributes):
-        canvas.polyline(nodes[trip], colour, 1.0)
+        drawn = trip[:-1] if attributes["open"] and trip[-1] == cut else trip
+        canvas.polyline(nodes[drawn], colour, 1.0)
         canvas.polyline(nodes[[j for j in trip if j != cut]], colour, 2.0)
 
 

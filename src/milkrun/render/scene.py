@@ -121,13 +121,14 @@ class Scene:
         *,
         cut: int | None = None,
         closed: bool = False,
+        open: bool = False,
         paint: bool = True,
         colour: Colour | None = None,
     ) -> None:
         """A route over the points `on`: `stops` are indices in order.
 
-        A trip ends at node `cut`. Each trip has its own colour unless `colour` is given; with `paint`, visited points
-        take that colour.
+        A trip ends at node `cut`; with `open` its last leg, which leads there, is not drawn. Each trip has its own
+        colour unless `colour` is given; with `paint`, visited points take that colour.
         """
         if on not in self.marks or self.marks[on].kind != "points":
             raise ConfigError(f"mark {name!r}: on={on!r} names no points added before it")
@@ -142,6 +143,7 @@ class Scene:
             stops=places,
             cut=cut,
             closed=bool(closed),
+            open=bool(open),
             paint=bool(paint),
             colour=None if colour is None else colour_code(colour),
         )

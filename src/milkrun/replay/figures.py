@@ -69,6 +69,11 @@ def figure_of_tours(pictures: Sequence[tuple[Any, int, str]], title: str = "") -
     return in_a_row(pictures, title, paint_tour)
 
 
+def figure_of_routes(pictures: Sequence[tuple[Any, int, str]], title: str = "") -> Figure:
+    """The figure of worlds whose vehicles have several depots."""
+    return in_a_row(pictures, title, paint_routes)
+
+
 def in_a_row(
     pictures: Sequence[tuple[Any, int, str]],
     title: str,
@@ -173,6 +178,13 @@ def paint_tour(axes: Axes, world: Any, row: int) -> str:
         loads = [int(world.demand_units[q, trip].sum()) for trip, _ in trips]
         _legend_of_loads(axes, loads, int(world.capacity[q]), [rgb(colour) for _, colour in trips])
     return f"{length}, {nodes - 1} customers" + (f", {len(trips)} trips" if world.config.record else "")
+
+
+def paint_routes(axes: Axes, world: Any, row: int) -> str:
+    """The scene of vehicles with routes of their own."""
+    paint_scene(axes, world.scene(row))
+    customers = int(world.n_nodes[world.instance_row[row]]) - world.first_customer
+    return f"length {world.tour_length[row]:.3f}, {customers} customers, {world.trips[row]} routes"
 
 
 def paint_scene(axes: Axes, scene: Scene, names: str = "") -> None:

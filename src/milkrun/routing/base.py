@@ -15,7 +15,7 @@ from milkrun.core.errors import ConfigError, ShapeError, did_you_mean
 from milkrun.core.fields import constant, float32, float64, instance, int32, int64, scratch
 from milkrun.core.instances import as_array, padded, refuse, refuse_where
 from milkrun.core.world import World
-from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS
+from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS, legs
 from milkrun.routing.generators.laws import DEPOT_TYPES, PLACED
 from milkrun.routing.maps import Map, load_map
 
@@ -171,6 +171,13 @@ class Places(World):
                 tables["map_mean"], tables["map_std"] = found.fill_mean, found.fill_std
         return tables
 
+    def leg(self, q: int, i: int, j: int) -> float:
+        """d(i, j) of instance q."""
+        if self.sizes["M"]:
+            return float(self.dist[q, i, j])
+        places = self.locs[q].astype(float)
+        return float(legs(METRICS.index(self.config.metric), *places[i], *places[j]))
+
     # -- instances ------------------------------------------------------------------------------------------
 
     def arrange_instances(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -220,14 +227,20 @@ class Places(World):
                 if name not in cls.fields:
                     raise ShapeError(f"{cls.__name__} has no instance field {name!r}{did_you_mean(name, cls.fields)}")
         nodes = [len(one["dist" if "dist" in one else "locs"]) for one in rows]
-        make.setdefault("num_loc", max(nodes) - cls.depot_apart)
-        if "dist" in rows[0]:
-            make.setdefault("metric", "matrix")
+        widest = {name: array[None] for name, array in rows[nodes.index(max(nodes))].items()}
+        make = {**cls.options_for(widest), **make}
         world = make_world(cls.id, num_envs=len(rows) * repeat, **make)
         batch: dict[str, Any] = {name: np.stack([_pad(one[name], world, name) for one in rows]) for name in rows[0]}
         batch.setdefault("n_nodes", np.array(nodes, np.int32))
         world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
         return world
+
+    @classmethod
+    def options_for(cls, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The options that instances (B, ...) with these fields need."""
+        places = given["dist" if "dist" in given else "locs"]
+        apart = cls.depot_apart and ("depot" not in given or "dist" in given)
+        return {"num_loc": places.shape[1] - apart, **({"metric": "matrix"} if "dist" in given else {})}
 
     @classmethod
     def _whole(cls, one: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -240,33 +253,41 @@ class Places(World):
 
     @classmethod
     def _join_depot(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Joins depot (B, 2) and customer arrays (B, n, ...) into one array for each field, the depot first."""
+        """Joins depot (B, 2), or several (B, K, 2), and customer arrays (B, n, ...) into one array for each field, the
+        depots first."""
         depot = values.pop("depot")
         locs = values.get("locs")
         if locs is None:
             raise ShapeError("the instance has a `depot`, but no `locs`")
-        if depot.ndim != 2 or locs.ndim != 3 or (len(depot), depot.shape[1]) != (len(locs), locs.shape[2]):
+        depots = depot[:, None, :] if depot.ndim == 2 else depot
+        if depots.ndim != 3 or locs.ndim != 3 or (len(depots), depots.shape[2]) != (len(locs), locs.shape[2]):
             raise ShapeError(f"depot {depot.shape} and locs {locs.shape} do not match (B, 2) and (B, n, 2)")
-        joined = {**values, "locs": np.concatenate([depot[:, None, :], locs], axis=1)}
+        joined = {**values, "locs": np.concatenate([depots, locs], axis=1)}
         for name in cls.customer_fields:
             if name in joined:
                 array, axis = joined[name], cls.node_axis(name)
                 if array.ndim <= axis:
                     raise ShapeError(f"{name} {array.shape} must be (B, {'T, ' * (axis - 1)}n), one for each customer")
                 # Without customers there is no column to copy. The array stays empty; its shape is refused later.
-                zeros = np.zeros_like(np.take(array, [0], axis)) if array.shape[axis] else array
+                zeros = np.zeros_like(np.take(array, [0] * depots.shape[1], axis)) if array.shape[axis] else array
                 joined[name] = np.concatenate([zeros, array], axis=axis)
         return joined
 
     @classmethod
     def node_axis(cls, name: str) -> int:
-        """The node axis of a per-node field."""
-        return 1 + cls.fields[name].dims.index("N")
+        """The node axis of a per-node field; an optional one, whose size has a name of its own, has the nodes first."""
+        dims = cls.fields[name].dims
+        return 1 + (dims.index("N") if "N" in dims else 0)
 
     @classmethod
-    def without_depot(cls, name: str, array: np.ndarray) -> np.ndarray:
-        """A per-node field without the depot."""
-        return array[(slice(None),) * cls.node_axis(name) + (slice(1, None),)]
+    def without_depots(cls, name: str, array: np.ndarray, depots: int = 1) -> np.ndarray:
+        """A per-node field without its depots."""
+        return array[(slice(None),) * cls.node_axis(name) + (slice(depots, None),)]
+
+    @property
+    def first_customer(self) -> int:
+        """The number of depots: the node of the first customer."""
+        return int(self.depot_apart)
 
     # -- places from Python -----------------------------------------------------------------------------
 
@@ -300,7 +321,7 @@ class Places(World):
     def place_instances(self, rows: np.ndarray) -> None:
         """Writes customers and depots from `stand_at`, or from a law that is a function, before the kernel runs."""
         places, depots = self._standing
-        owned, first = self.instance_row[rows], int(self.depot_apart)
+        owned, first = self.instance_row[rows], self.first_customer
         if places is None and callable(self.config.loc_distribution):
             also_depot = depots is None and self.depot_apart and self.depot_code() == PLACED
             drawn = self._call_law(rows, self.config.num_loc + also_depot)

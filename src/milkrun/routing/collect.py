@@ -33,7 +33,7 @@ from milkrun.core.fields import (
 from milkrun.core.instances import refuse, refuse_where
 from milkrun.render.scene import Bar, Chart, Scene, Style, Window
 from milkrun.routing.base import HEURISTICS, LARGEST, SOLVER, refuse_beyond
-from milkrun.routing.distance import EARTH_RADIUS_KM, METRICS, TOL, legs
+from milkrun.routing.distance import EARTH_RADIUS_KM, TOL
 from milkrun.routing.generators.laws import DEPOT_TYPES
 from milkrun.routing.trips import detour_fits, in_time
 from milkrun.routing.vehicle import OVER_CAPACITY, Routing, RoutingConfig
@@ -267,7 +267,7 @@ class Collect(Routing):
         for at, (here, node) in enumerate(pairwise(nodes), start=1):
             if node == here:  # the truck stayed where it was
                 continue
-            lane, there = f"trip {trip}", now + self._leg(q, here, node) / float(self.speed[q, 0])
+            lane, there = f"trip {trip}", now + self.leg(q, here, node) / float(self.speed[q, 0])
             bars.append(Bar(lane, "drive", now, there, f"\u2192{node}" if node else "", at))
             now, trip = (there, trip) if node else (0.0, trip + 1)
             if node:
@@ -283,12 +283,6 @@ class Collect(Routing):
         ]
         lanes = tuple(dict.fromkeys(bar.lane for bar in bars))
         return Chart(lanes, tuple(bars), windows=tuple(shown), unit="time since the start of the trip", kinds=STOPS)
-
-    def _leg(self, q: int, i: int, j: int) -> float:
-        if self.sizes["M"]:
-            return float(self.dist[q, i, j])
-        places = self.locs[q].astype(float)
-        return float(legs(METRICS.index(self.config.metric), *places[i], *places[j]))
 
     # -- why an action is closed ------------------------------------------------------------------------------
 

@@ -119,6 +119,7 @@ class VRPP(Profit):
     Config = VRPPConfig
     config: VRPPConfig
     task = "milkrun.routing.tasks:VRPP"
+    file_kinds = {"OP": {"length_weight": 0.0, "trips": "single"}}
     customer_fields = ("prize", "must_go")
     synonyms = {"demand": "prize", "collected_profit": "collected"}
 

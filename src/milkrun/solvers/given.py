@@ -17,6 +17,7 @@ def read_given(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, 
     """A world of the right size and the instances as its checked fields."""
     cls = spec.load()
     if isinstance(instances, Instance):
+        instances = instances.for_world(spec.id)
         config = {**instances.config, **config}
         instances = {name: np.asarray(value)[None] for name, value in instances.arrays().items()}
     if not hasattr(instances, "keys"):
@@ -30,10 +31,7 @@ def read_given(spec: Any, instances: Any, config: dict[str, Any]) -> tuple[Any, 
         raise ShapeError("the instances need `locs` (B, n, 2) or `dist` (B, n, n), the instance first")
     if len(places) == 0 or np.shape(given.get("instance_row", [0])) == (0,):
         raise ShapeError("there is no instance to solve: the batch has 0 rows")
-    if matrix is not None:
-        config.setdefault("metric", "matrix")
-    apart = cls.depot_apart and ("depot" not in given or matrix is not None)
-    config.setdefault("num_loc", places.shape[1] - apart)
+    config = {**cls.options_for(given if matrix is None else {**given, "dist": matrix}), **config}
     windowed = {"time_windows", "start_time"} & set(given)
     if windowed and "time_windows" in cls.Config.__dataclass_fields__:
         config.setdefault("time_windows", True)

@@ -63,18 +63,26 @@ def require_fields(policy: str, world: Any, of: str, *needed: str) -> None:
 
 
 def nearest(world: Any) -> np.ndarray:
-    """In routing: the nearest allowed customer, ties to the lower index; the depot only if none is allowed."""
-    require_fields("nearest", world, "a vehicle that drives from node to node", "depot_apart", "current_node")
-    return world.map_rows(nearest_allowed, np.int64, int(world.depot_apart))
+    """In routing: the nearest allowed customer, ties to the lower index; a depot only if none is allowed."""
+    require_fields("nearest", world, "a vehicle that drives from node to node", "first_customer", "current_node")
+    return world.map_rows(nearest_allowed, np.int64, world.first_customer)
 
 
 @kernel
 def nearest_allowed(w, b, first, _):
-    """The nearest allowed node from `first` on. Without a depot a free tour starts at node 0, where the vehicle is."""
+    """The nearest allowed node from `first` on, else of those before. Without a depot a free tour starts at node 0,
+    where the vehicle is."""
+    best = nearest_between(w, b, first, w.N)
+    return best if best >= 0 else max(0, nearest_between(w, b, 0, first))
+
+
+@kernel
+def nearest_between(w, b, low, high):
+    """The nearest allowed one of these nodes, -1 if none is allowed."""
     q = w.instance_row[b]
     here = w.current_node[b]
-    best, shortest = 0, math.inf
-    for j in range(first, w.N):
+    best, shortest = -1, math.inf
+    for j in range(low, high):
         if w.action_mask[b, j]:
             distance = travel(w, q, here, j)
             if distance < shortest:

@@ -158,6 +158,7 @@ class View2D {
   }
 
   leg(route, t, a, b, trip) {
+    if (route.open && b === route.cut) return;
     const xy = route.mark.ground.xy.at(t), home = a === route.cut || b === route.cut;
     const pen = home ? this.thin : this.thick;
     pen.beginPath();
@@ -178,6 +179,7 @@ class View2D {
     const { mark } = route, xy = mark.ground.xy.at(t), { pen } = this;
     route.head = null;
     if (share === 0 || next === t || !route.grows(next)) return;
+    if (route.open && mark.stops.at(next).at(-1) === route.cut) return;
     const stops = mark.stops.at(next), trips = route.trips(next), first = Math.max(1, mark.stops.count(t));
     const between = (a, b) => Math.hypot(xy[2 * b] - xy[2 * a], xy[2 * b + 1] - xy[2 * a + 1]);
     const length = i => between(stops[i - 1], stops[i]);
@@ -541,6 +543,7 @@ class Route {
     this.mark = mark;
     this.cut = mark.cut?.at(0) ?? null;
     this.closed = Boolean(mark.closed?.at(0));
+    this.open = Boolean(mark.open?.at(0));
     this.known = [-1, null];
   }
 

@@ -91,10 +91,12 @@ class Generator:
         if world.sizes.get("M"):
             nodes["dist"] = world.dist[:count]
         if getattr(world, "depot_apart", False):
-            nodes["depot"], nodes["locs"] = nodes["locs"][:, 0].copy(), nodes["locs"][:, 1:].copy()
+            depots, locs = world.first_customer, nodes["locs"]
+            nodes["depot"] = (locs[:, 0] if depots == 1 else locs[:, :depots]).copy()
+            nodes["locs"] = locs[:, depots:].copy()
             for name in world.customer_fields:
                 if name in nodes:
-                    nodes[name] = world.without_depot(name, nodes[name]).copy()
+                    nodes[name] = world.without_depots(name, nodes[name], depots).copy()
         nodes = {self.renamed.get(name, name): array for name, array in nodes.items()}
         return nodes | {alias: nodes[name] for alias, name in self.aliases.items() if name in nodes}
 

@@ -1,4 +1,4 @@
-"""Instances of the literature in the formats of TSPLIB, CVRPLIB, Solomon and Cordeau: read, play, check and write.
+"""Instances of the literature: TSPLIB, CVRPLIB, VRPLIB, OPLib, Solomon and Cordeau. Read, play, check and write.
 
 instance = read("A-n32-k5.vrp")
 world = instance.world(repeat=64)
@@ -12,33 +12,39 @@ import logging
 import os
 from pathlib import Path
 
-from milkrun.core.errors import FormatError
-from milkrun.routing.instances import cordeau, solomon, tsplib
+from milkrun.core.errors import ConfigError, FormatError
+from milkrun.routing.instances import cordeau, mdvrp, solomon, tsplib
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.instance import Instance
-from milkrun.routing.instances.replay import replay
+from milkrun.routing.instances.replay import replay, solution_of
 from milkrun.routing.instances.solutions import Solution, read_solution, write_solution
 from milkrun.routing.instances.text import Text
 from milkrun.routing.instances.write import write
 
-SOLUTION_ENDINGS = (".sol", ".opt.tour")
+SOLUTION_ENDINGS = (".sol", ".opt.tour", ".res")
 
 
-def read(path: str | os.PathLike[str]) -> Instance | DARPInstance:
+def read(path: str | os.PathLike[str], fleet: str | None = None) -> Instance | DARPInstance:
     """The `Instance` in a file; for Cordeau's dial-a-ride files the `DARPInstance`.
 
-    If the file states no best value, that of a solution file next to it (`X.sol`, `X.opt.tour`) is used.
+    `fleet` says whether the stated number of vehicles is a limit: `enforce` or `ignore`. By default it is one in files
+    with several depots or mixed fleets. If the file states no best value, that of a solution file next to it
+    (`X.sol`, `X.opt.tour`, `X.res`) is used.
     """
     text = Text.load(path)
     if cordeau.looks_like(text):
+        if fleet not in (None, "enforce"):
+            raise ConfigError(f"fleet is {fleet!r}: the fleet of a dial-a-ride file is a limit")
         return cordeau.parse(text)
-    instance = solomon.parse(text) if solomon.looks_like(text) else tsplib.parse(text)
+    instance = next((kind for kind in (solomon, mdvrp) if kind.looks_like(text)), tsplib).parse(text)
+    if fleet is not None:
+        instance = instance.with_fleet(fleet)
     if instance.best is not None:
         return instance
     path = text.file
     solutions = (Path(path).with_name(Path(path).stem + ending) for ending in SOLUTION_ENDINGS)
     best = next((_cost_in(p) for p in solutions if p.is_file()), None)
-    return dataclasses.replace(instance, best=best)
+    return dataclasses.replace(instance, best=None if best is None else instance.in_units(best))
 
 
 def _cost_in(path: Path) -> float | None:
@@ -58,6 +64,7 @@ __all__ = [
     "read",
     "read_solution",
     "replay",
+    "solution_of",
     "write",
     "write_solution",
 ]

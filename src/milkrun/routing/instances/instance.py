@@ -1,12 +1,13 @@
 """The problem in a file, ready to be played, checked and written.
 
-Arrays are float64 or int64 as read, and read-only; a world rounds its copies. Node 0 is the depot.
+Arrays are float64 or int64 as read, and read-only; a world rounds its copies. The depots are the first nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from dataclasses import fields as dataclass_fields
 from types import MappingProxyType
 from typing import Any
 
@@ -15,12 +16,11 @@ from numpy.typing import NDArray
 
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
-from milkrun.core.registry import each_world, list_worlds, world_spec
+from milkrun.core.registry import each_world, named_world, world_spec
+from milkrun.routing.instances.translations import TRANSLATIONS, VRP
 from milkrun.routing.tasks.distances import distance_matrix
 
 TOURS = ("TSP", "ATSP")
-NOT_YET = {"VRPB": "milkrun/MTVRP-v0"}
-"""Kinds of files that can be read and written only, and the world that will play them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Instance:
 
     name: str
     kind: str
-    """TSP, ATSP, CVRP, CVRPTW, PCVRPTW or VRPB"""
+    """TSP, ATSP, CVRP, CVRPTW, PCVRPTW, VRPB, VRPSPD, MDVRP, MDVRPTW, HFVRP or OP"""
     n: int
     """customers; in the TSP and ATSP, nodes"""
     locs: NDArray[np.float64] | None
@@ -37,7 +37,7 @@ class Instance:
     dist: NDArray[np.float64] | None
     """distances (N, N) used by the world, or None if `metric` and `locs` define them"""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """the world's other instance fields"""
+    """the other instance fields, named as in the first world of this kind"""
     scale: float = 1.0
     """factor between distances, times and prizes here and in the file"""
     best: float | None = None
@@ -47,9 +47,19 @@ class Instance:
     edge: str = "EUC_2D"
     """TSPLIB's EDGE_WEIGHT_TYPE"""
     vehicles: int | None = None
-    """the fleet stated in the file; not enforced"""
+    """the fleet stated in the file"""
+    fleet: str = "ignore"
+    """enforce: no more vehicles than stated may be used; ignore: any number"""
+    vehicle_depots: tuple[int, ...] = ()
+    """with several depots, the depot of each vehicle: route k of a solution is driven by vehicle k"""
+    first_customer: int = 1
+    """the number of the first customer in solutions of this file"""
+    depot_score: float = 0.0
+    """in orienteering, what the depot adds to the published score"""
     fixed_edges: tuple[tuple[int, int], ...] = ()
     """edges, in either direction, that a TSP tour must contain; no world supports them"""
+    in_world: str = ""
+    """the id of the world that plays it; by default the first of its kind"""
 
     def __post_init__(self) -> None:
         for name in ("locs", "dist"):
@@ -60,7 +70,8 @@ class Instance:
         """Compares the problems; `best` does not count."""
         if not isinstance(other, Instance):
             return NotImplemented
-        plain = ("name", "kind", "n", "scale", "metric", "edge", "vehicles", "fixed_edges")
+        arrays = ("locs", "dist", "fields", "best")
+        plain = [a.name for a in dataclass_fields(self) if a.name not in arrays]
         return (
             all(getattr(self, a) == getattr(other, a) for a in plain)
             and _same(self.locs, other.locs)
@@ -73,9 +84,38 @@ class Instance:
         return hash((self.name, self.kind, self.n))
 
     @property
+    def worlds(self) -> Iterator[str]:
+        """The ids of the worlds that play this kind, the first one first."""
+        return (spec.id for spec, cls in each_world() if self.kind in cls.file_kinds)
+
+    @property
     def world_id(self) -> str:
-        """The id of the first world with this kind among its `file_kinds`."""
-        return next((spec.id for spec, cls in each_world() if self.kind in cls.file_kinds), NOT_YET.get(self.kind, ""))
+        """The id of the world that plays it: `in_world`, or the first one with this kind among its `file_kinds`."""
+        return self.in_world or (VRP if self.fleet == "enforce" else next(self.worlds))
+
+    def for_world(self, world: str) -> Instance:
+        """The same problem, played in another world of its kind."""
+        spec = named_world(world)
+        if self.kind not in spec.load().file_kinds:
+            raise ConfigError(f"{self.name}: {spec.id} plays no {self.kind} file")
+        if self.fleet == "enforce" and spec.id != VRP:
+            raise ConfigError(f"{self.name}: fleet='enforce', but {spec.id} has no limit of vehicles")
+        return replace(self, in_world=spec.id)
+
+    def with_fleet(self, fleet: str) -> Instance:
+        """The same problem with the stated fleet as a limit (`enforce`) or without it (`ignore`)."""
+        if fleet not in ("enforce", "ignore"):
+            raise ConfigError(f"fleet is {fleet!r}, allowed are 'enforce' and 'ignore'")
+        if fleet == "enforce" and self.vehicles is None:
+            raise ConfigError(f"{self.name}: fleet='enforce', but the file states no number of vehicles")
+        if fleet == "enforce" and self.kind not in world_spec(VRP).load().file_kinds:
+            raise ConfigError(f"{self.name}: fleet='enforce', but no world limits the vehicles of a {self.kind}")
+        return replace(self, fleet=fleet)
+
+    @property
+    def num_depots(self) -> int:
+        """The number of depots; in the TSP and ATSP 0."""
+        return 0 if self.is_tour else max(1, np.size(self.fields.get("capacity", 1)))
 
     @property
     def is_tour(self) -> bool:
@@ -85,8 +125,8 @@ class Instance:
     @property
     def config(self) -> dict[str, Any]:
         """The options of the world for this instance."""
-        served = {"service_times": True} if self.service else {}
-        options = {} if self.kind in NOT_YET else world_spec(self.world_id).load().file_kinds[self.kind]
+        served = {"service_times": True} if self.service and self.world_id != VRP else {}
+        options = world_spec(self.world_id).load().file_kinds[self.kind]
         return {**options, **served, "metric": self.metric if self.dist is None else "matrix"}
 
     @property
@@ -102,13 +142,15 @@ class Instance:
                 "supports; dataclasses.replace(instance, fixed_edges=()) is the problem without them"
             )
         places = {"locs": self.locs, "dist": self.dist}
-        return {**{name: value for name, value in places.items() if value is not None}, **self.fields}
+        translate = TRANSLATIONS.get((self.kind, self.world_id), dict)
+        fields = translate(self.fields)
+        if self.fleet == "enforce":
+            fields["vehicles"] = np.bincount(self.vehicle_depots) if self.vehicle_depots else self.vehicles
+        return {**{name: value for name, value in places.items() if value is not None}, **fields}
 
     def world(self, repeat: int = 1, **make: Any) -> Any:
         """A reset world with this instance in `repeat` rows."""
         repeat = check_count("repeat", repeat, 1)
-        if self.world_id not in list_worlds():
-            raise ConfigError(f"{self.name}: a {self.kind} plays in {self.world_id}, which this version does not have")
         return world_spec(self.world_id).load().from_instances([self.arrays()], repeat, **{**self.config, **make})
 
     def in_published_units(self) -> Instance:
@@ -118,11 +160,24 @@ class Instance:
         dist = self.dist
         if dist is None:
             dist = distance_matrix(self.locs, self.metric)
-        times = {name: self.fields[name] / self.scale for name in ("time_windows", "service_time", "prize")}
+        times = {name: self.fields[name] / self.scale for name in ("time_windows", "service_time")}
         return replace(self, dist=dist / self.scale, fields={**self.fields, **times}, scale=1.0)
 
+    def in_units(self, cost: float) -> float:
+        """A cost in a solution file, in the units of `published`: files of mixed fleets print it as such, or 1e5 times
+        it."""
+        if self.kind != "HFVRP":
+            return cost
+        dist = distance_matrix(self.locs) if self.dist is None else self.dist
+        alone = (dist[0] + dist[:, 0]).sum() * self.fields.get("distance_cost", np.ones(1)).max()
+        most = alone + self.n * self.fields.get("fixed_cost", np.zeros(1)).max()
+        return cost / 1e5 if cost > most else cost
+
     def published(self, objective: float) -> float:
-        """The published cost of an objective (- length + collected prizes), uncollected prizes included."""
+        """The published cost of an objective (- length + collected prizes), uncollected prizes included, or the
+        score of orienteering."""
+        if self.kind == "OP":
+            return check_number("objective", objective) + self.depot_score
         cost = float(np.sum(self.fields.get("prize", 0.0))) - check_number("objective", objective)
         # Costs of Solomon's files are printed in units, those of PCVRPTW files in tenths.
         return cost / self.scale if self.kind == "CVRPTW" else cost

@@ -22,6 +22,9 @@ WORLD_METRICS = ("euclid", "round", "ceil", "trunc1")
 """Metrics that the worlds implement."""
 
 
+UNITS = {10.0: " tenths", 1000.0: " thousandths"}
+
+
 class Matrix(NamedTuple):
     """Explicit distances of a file."""
 
@@ -73,13 +76,19 @@ def _refuse_sums(text: Text, instance: Instance, longest: float) -> None:
     if math.isfinite(fields.get("max_length", math.inf)):
         service = float(np.sum(fields.get("service_time", 0.0)))
         can_come_to["the length of a trip"] = min(fields["max_length"], legs + service)
-    if "time_windows" in fields:
-        windows, service = fields["time_windows"], float(fields["service_time"].sum())
-        can_come_to["the time of a trip"] = min(float(windows[0, 1]), float(windows[:, 0].max()) + legs + service)
+    if "prize" in fields:
         _refuse_lost(text, "the prize", fields["prize"], "of node {}, counted from 0,")
+    service = float(np.sum(fields.get("service_time", 0.0)))
+    if "time_windows" in fields:
+        windows, depots = fields["time_windows"], instance.num_depots
+        day = float(windows[:depots, 1].max())
+        can_come_to["the time of a trip"] = min(day, float(windows[:, 0].max()) + legs + service)
+    elif "duration_limit" in fields:
+        longest_day = float(np.max(fields["duration_limit"], where=np.isfinite(fields["duration_limit"]), initial=0.0))
+        can_come_to["the time of a trip"] = min(longest_day, legs + service)
     for what, most in can_come_to.items():
         if most > WHOLE:
-            unit = " tenths" if instance.scale != 1 and "load" not in what else ""
+            unit = UNITS.get(instance.scale, "") if "load" not in what else ""
             raise text.fault(
                 None,
                 None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from milkrun.core.errors import ConfigError, IllegalAction, MilkrunError
 from milkrun.core.references import refer
-from milkrun.core.registry import list_worlds, world_spec
+from milkrun.core.registry import world_spec
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.solutions import Solution, read_routes
 
@@ -24,29 +24,55 @@ Routes = Iterable[Sequence[int]]
 def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool, str | None]:
     """(cost as published, True, None), or (inf, False, the broken rule).
 
-    `solution` is the result of `read_solution`, or routes of customers; for a TSP, one route of nodes from 0.
+    `solution` is the result of `read_solution`, or routes of customers in the numbers of the file; for a TSP, one route
+    of nodes from 0. With several depots, route k is driven by vehicle k, unless the solution names depots.
     """
     if not isinstance(instance, Instance):
         raise ConfigError(f"replay takes an Instance, not a {type(instance).__name__}")
-    if instance.world_id not in list_worlds():
-        raise ConfigError(
-            f"{instance.name}: a {instance.kind} can be read and written; {instance.world_id}, the world "
-            "and the checker that would replay it, is not in this version"
-        )
-    routes = [list(route) for route in read_routes(solution.routes if isinstance(solution, Solution) else solution)]
-    if wrong := _misnamed(instance, routes) or _without_fixed_edge(instance, routes):
+    given = solution.routes if isinstance(solution, Solution) else solution
+    routes = [list(route) for route in read_routes(given)]
+    depots = solution.depots if isinstance(solution, Solution) else None
+    if wrong := _misnamed(instance, routes) or _without_fixed_edge(instance, routes) or _unserved(instance, routes):
         return math.inf, False, wrong
+    found = _depots(instance, routes, depots)
+    if isinstance(found, str):
+        return math.inf, False, found
     instance = dataclasses.replace(instance, fixed_edges=())
-    plan = routes[0] if instance.is_tour else [node for route in routes if route for node in (*route, 0)]
+    plan = _actions(instance, routes, found)
     played, refused = _play(instance, plan)
     checked, broken = _check(instance, plan)
     if (refused is None) != (broken is None):
         raise MilkrunError(f"{instance.name}: the world says {refused or 'valid'!r}, the checker {broken or 'valid'!r}")
     if broken is not None:
         return math.inf, False, broken
+    if isinstance(solution, Solution) and (wrong := _ends_elsewhere(solution)):
+        return math.inf, False, wrong
     if not agree(played, checked):
         raise MilkrunError(f"{instance.name}: objective {played:.10g} in the world, {checked:.10g} in the checker")
     return instance.published(checked), True, None
+
+
+def solution_of(instance: Instance, actions: Sequence[int]) -> Solution:
+    """The routes in the actions of a world, in the numbers of the file; with several depots one a vehicle, in order."""
+    depots, actions = instance.num_depots, [int(a) for a in actions]
+    if instance.is_tour:
+        return Solution(((0, *(node for node in actions if node != 0)),))
+    shift, at = instance.first_customer - depots, 0
+    driven: list[tuple[int, list[int]]] = [(0, [])]
+    for node in actions:
+        if node < depots:
+            at = node
+            driven.append((at, []))
+        else:
+            driven[-1][1].append(node + shift)
+    driven = [(depot, route) for depot, route in driven if route]
+    if depots == 1:
+        return Solution(tuple(tuple(route) for _, route in driven))
+    waiting = {k: [tuple(route) for depot, route in driven if depot == k] for k in range(depots)}
+    found = [waiting[depot].pop(0) if waiting[depot] else () for depot in instance.vehicle_depots]
+    if any(waiting.values()):
+        return Solution(tuple(tuple(r) for _, r in driven), depots=tuple(depot for depot, _ in driven))
+    return Solution(tuple(found), depots=instance.vehicle_depots)
 
 
 def agree(played: float, checked: float) -> bool:
@@ -62,7 +88,8 @@ def _misnamed(instance: Instance, routes: list[list[int]]) -> str | None:
         return f"a tour is one route, not {len(routes)}"
     if tour and len(routes[0]) > instance.n:  # the checker would read a 0 at the end as padding
         return f"the tour has {len(routes[0])} stops for {instance.n} nodes"
-    low, high = (0, instance.n - 1) if tour else (1, instance.n)
+    low = 0 if tour else instance.first_customer
+    high = low + instance.n - 1
     for k, route in enumerate(routes, start=1):
         for node in route:
             if not low <= node <= high:
@@ -75,6 +102,52 @@ def _without_fixed_edge(instance: Instance, routes: list[list[int]]) -> str | No
     driven = {frozenset(leg) for route in routes for leg in zip(route, [*route[1:], *route[:1]])}
     missing = (edge for edge in instance.fixed_edges if frozenset(edge) not in driven)
     return next((f"the tour lacks the fixed edge between nodes {i} and {j}" for i, j in missing), None)
+
+
+def _unserved(instance: Instance, routes: list[list[int]]) -> str | None:
+    """A customer that no route serves, if the fleet is limited: the world would end and charge for it."""
+    if instance.fleet != "enforce":
+        return None
+    first = instance.first_customer
+    left = set(range(first, first + instance.n)).difference(*routes)
+    return f"customer {min(left)} is not served" if left else None
+
+
+def _depots(instance: Instance, routes: list[list[int]], named: Sequence[int] | None) -> list[int] | str:
+    """The depot of each route, or the reason why there is none."""
+    count = instance.num_depots
+    if count <= 1:
+        return [0] * len(routes)
+    if named is None:
+        if len(routes) > len(instance.vehicle_depots):
+            return f"route {len(instance.vehicle_depots) + 1} has no vehicle: there are {len(instance.vehicle_depots)}"
+        return list(instance.vehicle_depots[: len(routes)])
+    if len(named) != len(routes):
+        return f"{len(named)} depots are named for {len(routes)} routes"
+    wrong = [k for k, depot in enumerate(named) if not 0 <= depot < count]
+    return f"route {wrong[0] + 1} is of depot {named[wrong[0]] + 1} of {count}" if wrong else list(named)
+
+
+def _ends_elsewhere(solution: Solution) -> str | None:
+    """A route that ends at another depot than its own, if any."""
+    pairs = enumerate(zip(solution.depots or (), solution.ends or (), strict=False), start=1)
+    said = (
+        f"route {k} leaves depot {start + 1} and ends at depot {end + 1}" for k, (start, end) in pairs if start != end
+    )
+    return next(said, None)
+
+
+def _actions(instance: Instance, routes: list[list[int]], depots: list[int]) -> list[int]:
+    """The actions of a plan: customers, and the depot of the next vehicle after each route."""
+    if instance.is_tour:
+        return routes[0]
+    count, shift = instance.num_depots, instance.num_depots - instance.first_customer
+    driven = [(depot, route) for depot, route in zip(depots, routes, strict=True) if route]
+    following = [depot for depot, _ in driven[1:]] + [depot for depot, _ in driven[-1:]]
+    start = [depot for depot, _ in driven[:1]] if count > 1 else []
+    return start + [
+        a for (_, route), depot in zip(driven, following, strict=True) for a in (*(j + shift for j in route), depot)
+    ]
 
 
 def _play(instance: Instance, plan: list[int]) -> tuple[float, str | None]:

@@ -1,13 +1,10 @@
 """Solomon's format: vehicle routing with time windows, as VEHICLE and CUSTOMER tables under a name.
 
 All amounts are in tenths with distances rounded down, as the exact solvers of these files use them: windows and service
-times are multiplied by ten, the metric is `trunc1`, and published values are divided by ten. In the CVRPP the customers
-of such a file are mandatory and have no prize.
+times are multiplied by ten, the metric is `trunc1`, and published values are divided by ten.
 """
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
@@ -46,13 +43,9 @@ def parse(text: Text) -> Instance:
     if len(lines) == 5 or not lines[5].words[0].upper().startswith("CUST"):
         raise text.fault(lines[4].number, "CUSTOMER", "the heads of the columns must follow: CUST NO., XCOORD. ...")
     table = _customers(text, lines[6:], lines[4].number, capacity)
-    must_go = np.arange(len(table)) > 0
     fields = {
-        "prize": np.zeros(len(table)),
-        "weight": table[:, 2],
-        "capacity": float(capacity),
-        "must_go": must_go,
-        "max_length": math.inf,
+        "linehaul": table[:, 2].astype(np.int64),
+        "capacity": capacity,
         "time_windows": table[:, 3:5],
         "service_time": table[:, 5],
     }
@@ -82,7 +75,7 @@ def _customers(text: Text, lines: list[Line], start: int, capacity: int) -> Floa
         if node in rows:
             raise text.fault(line.number, "CUSTOMER", f"customer {node} is also in line {rows[node][0]}")
         places = [text.real(w, line.number, "CUSTOMER") for w in line.words[1:3]]
-        demand = text.real(line.words[3], line.number, "CUSTOMER", 0.0)
+        demand = text.whole(line.words[3], line.number, "CUSTOMER", 0, MOST)
         times = [text.tenths(w, line.number, "CUSTOMER", 0.0) for w in line.words[4:]]
         rows[node] = line.number, [*places, demand, *times]
         _check(text, line.number, node, rows[node][1], capacity)

@@ -1,6 +1,6 @@
-"""Solutions in files: CVRPLIB's `Route #1: ...` lines, and TSPLIB's tours.
+"""Solutions in files: CVRPLIB's `Route #1: ...` lines, TSPLIB's tours, Cordeau's routes of depots, OPLib's tours.
 
-Customers count from 1 in the file and here; the nodes of a tour count from 1 in the file and from 0 here.
+Customers have the numbers of the file, from 1; the nodes of a tour count from 1 in the file and from 0 here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from milkrun.core.errors import ShapeError
-from milkrun.core.files import as_written, name_of, write_bytes
+from milkrun.core.files import REAL, as_written, name_of, write_bytes
 from milkrun.routing.instances.text import LARGEST, Line, Page, Text, number_in
 
 MOST = 10_001
@@ -27,6 +27,8 @@ ROUTE = re.compile(r"\s*route(?:\s*#)?\s*\d+\s*:(.*)", re.IGNORECASE)
 COST = re.compile(r"\s*cost(?:\s*:)?\s*(\S+)\s*", re.IGNORECASE)
 LENGTH = re.compile(r"\((?:\s*length)?\s*(\d+(?:\.\d+)?)\s*\)|length(?:\s*:)?\s*(\d+(?:\.\d+)?)", re.IGNORECASE)
 TOUR_KEYS = ("NAME", "TYPE", "COMMENT", "DIMENSION")
+SCORE_KEYS = (*TOUR_KEYS, "COST_LIMIT", "ROUTE_NODES", "ROUTE_SCORE", "ROUTE_COST")
+BEFORE_CUSTOMERS = 5  # depot, vehicle, length, load, depot at the end
 
 
 @dataclass(frozen=True)
@@ -35,15 +37,22 @@ class Solution:
 
     routes: tuple[tuple[int, ...], ...]
     cost: float | None = None
-    """as stated in the file"""
+    """as stated in the file; in orienteering the score"""
+    depots: tuple[int, ...] | None = None
+    """the depot of each route, from 0, if the file states it"""
+    ends: tuple[int, ...] | None = None
+    """the depot at which each route ends, from 0, if the file states it"""
 
 
 def read_solution(path: str | os.PathLike[str]) -> Solution:
-    """The routes of a `.sol` file or the tour of a `.tour` file."""
+    """The routes of a `.sol` or `.res` file or the tour of a `.tour` file."""
     text = Text.load(path)
-    if any(line.words[0].rstrip(":").upper() == "TOUR_SECTION" for line in text.filled()):
+    heads = {line.words[0].rstrip(":").upper() for line in text.filled()}
+    if "TOUR_SECTION" in heads:
         return _tour(text)
-    return _routes(text)
+    if "NODE_SEQUENCE_SECTION" in heads:
+        return _orienteering(text)
+    return _routes_of_depots(text) if _starts_with_numbers(text) else _routes(text)
 
 
 def write_solution(path: str | os.PathLike[str], routes: Iterable[Sequence[int]], cost: float | None = None) -> None:
@@ -139,3 +148,51 @@ def _tour(text: Text) -> Solution:
     if ends == len(words) and "DIMENSION" not in page.entries:
         raise text.fault(page.starts[section], section, "neither -1 nor DIMENSION marks the end of the tour")
     return Solution((tour,), number_in(page.comment, LENGTH))
+
+
+def _starts_with_numbers(text: Text) -> bool:
+    """True for Cordeau's solutions: two lines with a number each, then a line that begins with several."""
+    lines = [line.words for _, line in zip(range(3), text.filled())]
+    numbers = all(REAL.fullmatch(word) for words in lines for word in words[:2])
+    return len(lines) > 1 and numbers and [len(words) for words in lines[:2]] == [1, 1]
+
+
+def _routes_of_depots(text: Text) -> Solution:
+    """A threshold, the value, then a line a route: depot, vehicle, length, load, depot at the end, customers.
+
+    Nothing marks the end: if it is missing, the replay names a customer that is not served.
+    """
+    lines = list(text.filled())
+    cost = text.real(lines[1].words[0], lines[1].number, "Cost")
+    if len(lines) == 2:
+        raise text.fault(None, "Route", "the file has no route")
+    routes, depots = [], []
+    for line in lines[2:]:
+        if len(line.words) <= BEFORE_CUSTOMERS:
+            said = "a route has more than 5: depot, vehicle, length, load, depot at the end, customers"
+            raise text.fault(line.number, "Route", f"{len(line.words)} words; {said}")
+        start, _, end = (text.whole(line.words[k], line.number, "Route", 1, MOST) for k in (0, 1, 4))
+        for word in line.words[2:4]:
+            text.real(word, line.number, "Route", 0.0)
+        routes.append(tuple(text.whole(w, line.number, "Route", 1, MOST) for w in line.words[BEFORE_CUSTOMERS:]))
+        depots.append((start - 1, end - 1))
+    starts, ends = zip(*depots, strict=True)
+    return Solution(tuple(routes), cost, starts, ends)
+
+
+def _orienteering(text: Text) -> Solution:
+    """OPLib's tour, which begins with node 1, the depot; customers count from 1 after it, as in CVRPLIB."""
+    section = "NODE_SEQUENCE_SECTION"
+    page = Page(text, SCORE_KEYS, (section, "DEPOT_SECTION"))
+    words = [(word, line.number) for line in page.lines(section) for word in line.words]
+    if not words or words.pop()[0] != "-1":
+        raise text.fault(page.starts[section], section, "no -1 marks the end of the tour")
+    nodes = [text.whole(word, line, section, 1, MOST) - 1 for word, line in words]
+    if not nodes or nodes[0] != 0:
+        raise text.fault(page.starts[section], section, "the tour does not begin with node 1, the depot")
+    if "ROUTE_NODES" in page.entries and len(nodes) != (count := page.whole("ROUTE_NODES", 1, MOST)):
+        raise text.fault(words[-1][1], section, f"{len(nodes)} nodes, but ROUTE_NODES is {count}")
+    if 0 in nodes[1:]:
+        raise text.fault(page.starts[section], section, "the tour visits node 1, the depot, twice")
+    score = page.real("ROUTE_SCORE", 0.0, 0.0) if "ROUTE_SCORE" in page.entries else None
+    return Solution((tuple(nodes[1:]),), score)

@@ -77,10 +77,16 @@ class Text:
             raise self.fault(line, section, f"{short(word)} is below {low:g}")
         return value
 
-    def tenths(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
-        """Ten times a number with a single rounding: 10.07 is 100.7, and written tenths read back equal."""
+    def scaled(self, word: str, line: int, section: str | None, low: float, power: int) -> float:
+        """A number times 10 to a power, with a single rounding: ten times 10.07 is 100.7, and written tenths read back
+        equal."""
+        value = self.real(word, line, section, low)
         # 0 bypasses Decimal, which refuses exponents that float64 reads as 0.
-        return float(Decimal(word).scaleb(1)) if self.real(word, line, section, low) else 0.0
+        return float(Decimal(word).scaleb(power)) if value and power else value
+
+    def tenths(self, word: str, line: int, section: str | None, low: float = -LARGEST) -> float:
+        """Ten times a number."""
+        return self.scaled(word, line, section, low, 1)
 
     def whole(self, word: str, line: int, section: str | None, low: int, high: int) -> int:
         # int() raises its own error beyond 4300 digits; `real` reports such numbers properly.
@@ -109,6 +115,8 @@ class Page:
         for line in text.filled():
             if line.words == ["EOF"]:
                 break
+            if line.words[0].startswith("#"):  # a comment
+                continue
             self._take(line, text.lines[line.number - 1], keys, sections)
         else:
             text.refuse_a_cut_line(self.current)
@@ -166,10 +174,10 @@ class Page:
         value, number = self.entries[key]
         return self.text.real(value, number, key, low)
 
-    def tenths(self, key: str, low: float) -> float:
-        """Ten times a value, 0 if the key is absent."""
+    def scaled(self, key: str, low: float, power: int) -> float:
+        """A value times 10 to a power, 0 if the key is absent."""
         value, number = self.entries.get(key, ("0", 0))
-        return self.text.tenths(value, number, key, low)
+        return self.text.scaled(value, number, key, low, power)
 
     def lines(self, section: str) -> list[Line]:
         if section not in self.sections:
@@ -177,24 +185,24 @@ class Page:
         return self.sections[section]
 
     def table(
-        self, section: str, rows: int, columns: int, low: float, tenths: bool = False
+        self, section: str, rows: int, columns: int, low: float, power: int = 0, key: str = "DIMENSION"
     ) -> list[tuple[int, list[float]]]:
         """A section of `node value ...` lines, one for each node 1..rows in any order, as (line, values) by node.
 
-        With `tenths` the values are multiplied by ten.
+        The values are multiplied by 10 to the `power`; `key` is the entry that states the number of lines.
         """
-        number, lines = self.text.tenths if tenths else self.text.real, self.lines(section)
+        lines, what = self.lines(section), "node" if key == "DIMENSION" else "vehicle"
         if len(lines) != rows:
             last = lines[-1].number if lines else self.starts[section]
-            raise self.text.fault(last, section, f"{len(lines)} lines, but DIMENSION is {rows}")
+            raise self.text.fault(last, section, f"{len(lines)} lines, but {key} is {rows}")
         found: dict[int, tuple[int, list[float]]] = {}
         for line in lines:
             if len(line.words) != columns + 1:
                 raise self.text.fault(line.number, section, f"{len(line.words)} words; a line has {columns + 1}")
             node = self.text.whole(line.words[0], line.number, section, 1, rows)
             if node in found:
-                raise self.text.fault(line.number, section, f"node {node} is also in line {found[node][0]}")
-            found[node] = line.number, [number(w, line.number, section, low) for w in line.words[1:]]
+                raise self.text.fault(line.number, section, f"{what} {node} is also in line {found[node][0]}")
+            found[node] = line.number, [self.text.scaled(w, line.number, section, low, power) for w in line.words[1:]]
         return [found[node] for node in range(1, rows + 1)]
 
     def stream(self, section: str, low: float) -> list[float]:

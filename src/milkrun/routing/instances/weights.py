@@ -35,6 +35,10 @@ def tenths(a: Floats, b: Floats) -> Floats:
     return 10.0 * euclid(a, b)
 
 
+def thousandths(a: Floats, b: Floats) -> Floats:
+    return 1000.0 * euclid(a, b)
+
+
 def blocks(a: Floats, b: Floats) -> Floats:
     d: Floats = np.abs(a - b).sum(-1)
     return d
@@ -122,6 +126,7 @@ LAWS: dict[str, Law] = {
 """By EDGE_WEIGHT_TYPE."""
 EUCLID = Law(euclid, None)
 TRUNC1 = Law(tenths, np.floor)
+THOUSANDTHS = Law(thousandths, nearest)
 
 
 FORMATS = ("FULL_MATRIX", "UPPER_ROW", "LOWER_ROW", "UPPER_DIAG_ROW", "LOWER_DIAG_ROW")

@@ -1,10 +1,11 @@
-"""Writes instances to files in TSPLIB's format, or Solomon's for CVRPTW.
+"""Writes instances to files in TSPLIB's format, or Solomon's for CVRPTW; not those with several depots or fleets.
 
 The text is parsed again before it is saved, so that a file always reads back as an equal instance.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable
@@ -19,16 +20,20 @@ from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Text
 
+UNWRITTEN = ("MDVRP", "MDVRPTW", "HFVRP", "OP")
+
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:
     """Writes a file from which `read` returns an equal instance, or refuses the instance."""
     if not isinstance(instance, Instance):
         raise ConfigError(f"write takes an Instance, not a {type(instance).__name__}")
+    if instance.kind in UNWRITTEN:
+        raise ConfigError(f"{instance.name}: {instance.kind} files are read, not written")
     lines = _solomon(instance) if instance.kind == "CVRPTW" else _tsplib(instance)
     raw = "".join(f"{line}\n" for line in lines).encode()
     text = Text(str(path), raw)
     again = solomon.parse(text) if instance.kind == "CVRPTW" else tsplib.parse(text)
-    if again != instance:
+    if again != dataclasses.replace(instance, in_world="", fleet=again.fleet):
         raise ConfigError(
             f"{instance.name}: a {instance.kind} file of that name cannot hold metric {instance.metric!r} "
             "with these fields: it would read back as another instance"
@@ -65,7 +70,9 @@ def _sections(instance: Instance) -> Iterable[str]:
         yield from _table("DISPLAY_DATA" if instance.edge == "EXPLICIT" else "NODE_COORD", instance.locs)
     if instance.fixed_edges:
         yield from ["FIXED_EDGES_SECTION", *(f"{i + 1} {j + 1}" for i, j in instance.fixed_edges), "-1"]
-    columns = {"DEMAND": ("demand_units", "weight", "demand_linehaul"), "BACKHAUL": ("demand_backhaul",)}
+    columns: dict[str, tuple[str, ...]] = {"DEMAND": ("demand_units", "weight", "linehaul"), "BACKHAUL": ("backhaul",)}
+    if instance.kind == "VRPSPD":
+        columns = {"LINEHAUL": ("linehaul",), "BACKHAUL": ("backhaul",)}
     for section, names in columns.items():
         for name in names:
             if name in fields:
@@ -91,7 +98,7 @@ def _solomon(instance: Instance) -> list[str]:
     fields, locs = instance.fields, instance.locs
     if locs is None or instance.vehicles is None:
         raise ConfigError(f"{instance.name}: a Solomon file needs `locs` and `vehicles`")
-    places = np.column_stack([np.arange(instance.n + 1), locs, fields["weight"]]).tolist()
+    places = np.column_stack([np.arange(instance.n + 1), locs, fields["linehaul"]]).tolist()
     times = np.column_stack([fields["time_windows"], fields["service_time"]]).tolist()
     return [
         instance.name,

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from milkrun.routing.darp.task.checker import DARPProblem as DARPProblem
     from milkrun.routing.darp.task.checker import DARPReport as DARPReport
     from milkrun.routing.tasks.base import BaseProblem as BaseProblem
+    from milkrun.routing.tasks.pdp import PDP as PDP
+    from milkrun.routing.tasks.prizes import OP as OP
+    from milkrun.routing.tasks.prizes import PCTSP as PCTSP
     from milkrun.routing.tasks.profits import CVRPP as CVRPP
     from milkrun.routing.tasks.profits import VRPP as VRPP
     from milkrun.routing.tasks.tours import CVRP as CVRP
     from milkrun.routing.tasks.tours import TSP as TSP
+    from milkrun.routing.tasks.vrp import VRP as VRP
     from milkrun.routing.tasks.waste import CWCVRP as CWCVRP
     from milkrun.routing.tasks.waste import SCWCVRP as SCWCVRP
     from milkrun.routing.tasks.waste import SDWCVRP as SDWCVRP
@@ -26,8 +30,11 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         ".base": "BaseProblem",
+        ".pdp": "PDP",
+        ".prizes": "OP PCTSP",
         ".profits": "CVRPP VRPP",
         ".tours": "CVRP TSP",
+        ".vrp": "VRP",
         ".waste": "CWCVRP SCWCVRP SDWCVRP WCVRP",
         "milkrun.routing.darp.task.checker": "DARPProblem DARPReport",
     },

@@ -18,7 +18,7 @@ from milkrun.routing.tasks.dataset import Bools, Dataset, Ints, like, to_numpy
 from milkrun.routing.tasks.distances import Floats
 
 TOL = 1e-5
-WEIGHTS = ("prize", "waste", "length", "overflow", "failure", "lost")
+WEIGHTS = ("prize", "waste", "length", "overflow", "failure", "lost", "penalty")
 PLAN_SHAPE = {2: "(B, L)", 3: "(B, T, L)"}
 
 
@@ -77,6 +77,7 @@ class BaseProblem:
     terms: ClassVar[Mapping[str, tuple[str, float]]] = {"length": ("length", 1.0)}  # part -> (weight, sign)
     plan_axes: ClassVar[int] = 2
     calls: ClassVar[int] = 1  # how often a tour may visit a customer
+    reader: ClassVar[type[Dataset]] = Dataset
 
     @classmethod
     def validate_tours(cls, pi: Any) -> bool:
@@ -98,7 +99,7 @@ class BaseProblem:
     def get_tour_length(cls, dataset: Any, pi: Any, dist_matrix: Any = None, *, metric: str | None = None) -> Any:
         """Length (B,) of 0 -> pi -> 0. Only the existence of the nodes is checked."""
         plan = _read_plan(pi, cls.plan_axes)
-        data = Dataset(dataset, len(plan), metric=metric, dist_matrix=dist_matrix)
+        data = cls.reader(dataset, len(plan), metric=metric, dist_matrix=dist_matrix)
         plan, faults = _existing(data, plan)
         if not faults.valid.all():
             raise faults.first()
@@ -152,7 +153,7 @@ class BaseProblem:
             else:
                 modes[key] = value
         plan = _read_plan(pi, cls.plan_axes)
-        data = Dataset(dataset, len(plan), metric=metric, overrides=overrides, modes=modes)
+        data = cls.reader(dataset, len(plan), metric=metric, overrides=overrides, modes=modes)
         plan, faults = _existing(data, plan)
         replay = cls._find_faults(data, plan, faults)
         return data, plan, replay, faults
