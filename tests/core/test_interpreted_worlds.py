@@ -49,6 +49,7 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_requests": 5, "num_agents": 2, "preset": "classic-b"},
         {"num_requests": 6, "num_agents": 2, "preset": "published"},
     ],
+    "PCTSP": [{"num_loc": 7, "stochastic": True}, {"num_loc": 6, "metric": "matrix", "prize_required": 0.5}],
     "SCWCVRP": [
         {"num_loc": 7, "recourse": "round_trip", "noise_distribution": "truncnorm"},
         {"num_loc": 6, "sigma": 0.0, "metric": "trunc1", "max_loc": 10.0},

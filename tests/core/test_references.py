@@ -25,6 +25,7 @@ IDS = [
         "TSP",
         "CVRP",
         "TSPKopt",
+        "PCTSP",
         "VRP",
         "VRPP",
         "CVRPP",
@@ -65,12 +66,13 @@ def test_every_reference_of_every_world_resolves(id):
 
 
 def test_each_world_declares_its_policies_methods_and_generator():
-    """The policies, methods and generators of the thirteen worlds, by name."""
+    """The policies, methods and generators of the fourteen worlds, by name."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
         "TSP": nearest,
         "CVRP": nearest,
         "TSPKopt": ["random", "steepest"],
+        "PCTSP": ["random", "thrifty", "nearest"],
         "VRP": nearest,
         "VRPP": greedy,
         "CVRPP": greedy,
@@ -99,6 +101,7 @@ def test_each_world_declares_its_policies_methods_and_generator():
         "tsp": "TSPGenerator",
         "tsp_kopt": "TSPGenerator",
         "cvrp": "CVRPGenerator",
+        "pctsp": "PCTSPGenerator",
         "vrp": "VRPGenerator",
         "vrpp": "VRPPGenerator",
         "cvrpp": "VRPPGenerator",

@@ -67,7 +67,21 @@ class ProfitConfig(CollectConfig):
 class VRPPConfig(ProfitConfig):
     """Options of the VRPP."""
 
-    presets: ClassVar[Any] = {**CollectConfig.presets, "published": {"length_weight": 0.1}}
+    presets: ClassVar[Any] = {
+        **CollectConfig.presets,
+        "published": {"length_weight": 0.1},
+        **{
+            f"op{law}{n}": {
+                "num_loc": n,
+                "prize_distribution": distribution,
+                "prize_weight": 0.01,
+                "length_weight": 0.0,
+                "max_length": longest,
+            }
+            for law, distribution in (("", "dist"), ("_unif", "uniform"), ("_const", "const"))
+            for n, longest in ((20, 2.0), (50, 3.0), (100, 4.0))
+        },
+    }
 
     def auto_length_weight(self) -> float:
         return 60.0 * math.sqrt(self.num_loc) / self.side

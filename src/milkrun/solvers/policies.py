@@ -90,6 +90,27 @@ def nearest_between(w, b, low, high):
     return best
 
 
+def thrifty(world: Any) -> np.ndarray:
+    """In the PCTSP: the most prize for its detour until the depot opens, then what saves more penalty than it costs."""
+    require_fields("thrifty", world, "the prize-collecting TSP", "penalty", "prize_required")
+    return world.map_rows(thriftiest)
+
+
+@kernel
+def thriftiest(w, b, _, __):
+    q = w.instance_row[b]
+    here, may_end = w.current_node[b], w.action_mask[b, 0]
+    back = travel(w, q, here, 0)
+    best, most = 0, 0.0 if may_end else -math.inf
+    for j in range(1, w.N):
+        if w.action_mask[b, j]:
+            detour = travel(w, q, here, j) + travel(w, q, j, 0) - back
+            worth = w.penalty[q, j] - detour if may_end else (w.prize[q, j] + 1e-9) / (detour + 1e-9)
+            if worth > most:
+                best, most = j, worth
+    return best
+
+
 def greedy(world: Any) -> np.ndarray:
     """In the profit and waste worlds: the allowed customer with the largest gain less detour, mandatory ones first.
 

@@ -13,21 +13,25 @@ from milkrun.core.registry import ByWorld, named_world
 if TYPE_CHECKING:
     from milkrun.routing.darp.generator import DARPGenerator as DARPGenerator
     from milkrun.routing.generators.base import Generator as Generator
+    from milkrun.routing.generators.prizes import PCTSPGenerator as PCTSPGenerator
     from milkrun.routing.generators.profits import VRPPGenerator as VRPPGenerator
     from milkrun.routing.generators.tours import CVRPGenerator as CVRPGenerator
     from milkrun.routing.generators.tours import TSPGenerator as TSPGenerator
     from milkrun.routing.generators.waste import SCWCVRPGenerator as SCWCVRPGenerator
     from milkrun.routing.generators.waste import SDWCVRPGenerator as SDWCVRPGenerator
     from milkrun.routing.generators.waste import WCVRPGenerator as WCVRPGenerator
+    from milkrun.routing.vrp.generator import VRPGenerator as VRPGenerator
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         ".base": "Generator",
+        ".prizes": "PCTSPGenerator",
         ".profits": "VRPPGenerator",
         ".tours": "CVRPGenerator TSPGenerator",
         ".waste": "SCWCVRPGenerator SDWCVRPGenerator WCVRPGenerator",
         "milkrun.routing.darp.generator": "DARPGenerator",
+        "milkrun.routing.vrp.generator": "VRPGenerator",
     },
 )
 

@@ -17,6 +17,7 @@ from milkrun.routing.distance import MATRIX, travel
 
 # purposes of the streams
 LOCS, DEPOT, PRIZE, WEIGHT, DEMAND, AGE, FILL, MUST, NOISE, DAYS, SENSOR, TW, INIT = range(1, 14)
+BACKHAUL, LIMIT, VARIANT, SKILL, PENALTY, REAL_PRIZE = range(14, 20)
 CENTRES, MEMBERSHIP = 20, 21  # parts of the clustered law
 COIN = 30  # + a purpose: whether a day brings any waste
 

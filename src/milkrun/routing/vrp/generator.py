@@ -14,11 +14,21 @@ from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, integers, row_stream, uniform, uniform_pair
 from milkrun.routing.distance import fits, travel
 from milkrun.routing.generators.base import Generator
-from milkrun.routing.generators.laws import DEMAND, DEPOT, TW, draw_customers, draw_depot, fill_matrix
+from milkrun.routing.generators.laws import (
+    BACKHAUL,
+    DEMAND,
+    DEPOT,
+    LIMIT,
+    SKILL,
+    TW,
+    VARIANT,
+    draw_customers,
+    draw_depot,
+    fill_matrix,
+)
 from milkrun.routing.generators.profits import HORIZON, ON_THE_WAY, SERVICE, WINDOW
 from milkrun.routing.vrp.rules import mark_alone
 
-BACKHAUL, LIMIT, VARIANT, SKILL = 14, 15, 16, 17  # purposes of the streams
 ROUTEFINDER, RL4CO, MVMOE, SKILLS = range(4)
 DEPOTS, OPEN, BACK, MIXED, LIMITED, WINDOWS = range(6)  # entries of `odds`, and numbers of the draws of VARIANT
 
