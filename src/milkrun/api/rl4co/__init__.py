@@ -38,6 +38,7 @@ except ImportError as e:
 from milkrun.api.rl4co.embeddings import embeddings
 from milkrun.api.rl4co.envs import CVRPEnv, TSPEnv
 from milkrun.api.rl4co.generator import RL4COGenerator, laws_of
+from milkrun.api.rl4co.mtvrp import MTDVRPEnv, MTVRPEnv
 from milkrun.api.rl4co.node_env import NodeEnv
 
 
@@ -75,4 +76,4 @@ def make(
     return made
 
 
-__all__ = ["CVRPEnv", "NodeEnv", "RL4COGenerator", "TSPEnv", "embeddings", "make"]
+__all__ = ["CVRPEnv", "MTDVRPEnv", "MTVRPEnv", "NodeEnv", "RL4COGenerator", "TSPEnv", "embeddings", "make"]

@@ -43,7 +43,7 @@ THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters} 
 class Compiled(RL4COEnvBase):
     """The base of both environments: RL4CO's calls, played by a view world and its stepper."""
 
-    view: ClassVar[type[TSPView] | type[CVRPView]]
+    view: ClassVar[Any]  # a world with RL4CO's fields, of which `shown` names those at the root of a TensorDict
     task: ClassVar[type[tasks.BaseProblem]]
     task_keys: ClassVar[tuple[str, ...]]  # the keys that the task reads
     depots: ClassVar[int]  # nodes that are no customers
