@@ -138,6 +138,10 @@ def in_shares(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         "vehicle_capacity": np.ones((*rows, 1), np.float32),
         "capacity_original": capacity[..., :1].copy(),
     }
+    for derived in ("has_clock", "alone"):
+        given.pop(derived, None)
+    if (np.asarray(given.pop("vehicles", nodes)) < nodes - depots).any():
+        raise ConfigError("vehicles: the layout of the multi-task VRP cannot represent a limited fleet")
     plain = {
         "n_nodes": nodes,
         "n_depots": depots,
@@ -145,7 +149,6 @@ def in_shares(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         "fixed_cost": 0,
         "distance_cost": 1,
     }
-    given.pop("vehicles", None)
     for name, array in given.items():
         if name not in plain or (array != plain[name]).any():
             raise ConfigError(f"{name}: the layout of the multi-task VRP cannot represent it")
