@@ -62,7 +62,8 @@ def uniform_action(mask):
 
 
 def differing(ours, theirs, td):
-    """Entries of the masks that differ, those of them at an exactly full vehicle, and those within 1e-5 of a limit."""
+    """Entries of the masks that differ, those of them at an exactly full vehicle, and those within the tolerance
+    of `fits` from a limit, a share of 1e-5."""
     own = td["_w"]
     differ = (ours != theirs) & (td["_w", "unserved"] > 0)[:, None]
     linehaul = (own["linehaul"] > 0) & (own["delivered"][:, None] + own["linehaul"] == own["capacity"])
@@ -73,12 +74,13 @@ def differing(ours, theirs, td):
     home = (locs - locs[:, :1]).norm(dim=-1) * ~td["open_route"]
     arrival = td["current_time"] + way
     back = torch.maximum(arrival, td["time_windows"][..., 0].double()) + td["service_time"] + home
-    slacks = (
-        arrival - td["time_windows"][..., 1],
-        torch.where(td["open_route"], INF, back - td["time_windows"][:, :1, 1]),
-        td["current_route_length"] + way + home - td["distance_limit"],
+    limits = (
+        (arrival, td["time_windows"][..., 1]),
+        (back, torch.where(td["open_route"], INF, td["time_windows"][:, :1, 1])),
+        (td["current_route_length"] + way + home, td["distance_limit"]),
     )
-    close = differ & torch.stack([slack.abs() < 1e-5 for slack in slacks]).any(0)
+    near = [(x - limit).abs() <= 1.1e-5 * limit.clamp(min=1) for x, limit in limits]
+    close = differ & torch.stack([at & limit.isfinite() for at, (_, limit) in zip(near, limits, strict=True)]).any(0)
     return int(differ.sum()), int(full.sum()), int((close & ~full).sum())
 
 
