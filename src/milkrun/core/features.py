@@ -294,10 +294,12 @@ def _measure(
     views = {f.name for f in play.observed if f.role is Role.VIEW}
     scale: dict[str, tuple[float, float]] = {}
     for name, parts in seen.items():
-        values = np.concatenate([without_limits(play.fields[name], part).ravel() for part in parts]).astype(np.float64)
+        values = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
+        is_set = bool(np.isfinite(values).any()) if play.fields[name].limit else bool(np.isfinite(values).all())
+        values = without_limits(play.fields[name], values)
         why = ""
-        if not np.isfinite(values).all():
-            why = "not finite in every instance"
+        if not is_set:
+            why = "not finite in every instance: a limit that is not set"
         elif not keep_all and values.std() < 1e-9 * max(1.0, abs(values.mean())):
             why = "it never varies"
         elif not keep_all and masked.get(name):
