@@ -29,6 +29,7 @@ from .replay import replay_table
 from .scale import scale_table
 from .timing import Table, clock, median_time, set_clock, step_times
 from .tracking import tracking_table
+from .vrp import vrp_table
 from .workers import workers_table
 
 NUM_LOC = 50
@@ -196,6 +197,7 @@ TABLES = {
     "policy_rollout": policy_rollout_table,
     "rollouts": rollouts_table,
     "family": family_table,
+    "vrp": vrp_table,
     "darp": darp_table,
     "delivery": delivery_table,
     "clutter": clutter_table,

@@ -39,9 +39,15 @@ from milkrun.core.rng import integers, row_stream, uniform
 from milkrun.core.world import World
 from tests.docs.test_add_a_world import of_the_file
 
-OURS = [f"milkrun/{name}-v0" for name in "VRPP CVRPP WCVRP CWCVRP SCWCVRP SDWCVRP DARP".split()]
+OURS = [f"milkrun/{name}-v0" for name in "VRPP CVRPP WCVRP CWCVRP SCWCVRP SDWCVRP DARP VRP".split()]
+VRP = "milkrun/VRP-v0"
 VAN, FERRY = "example/Van-v0", "example/Ferry-v0"
-SMALL = {VAN: {"preset": "small"}, FERRY: {}, "milkrun/DARP-v0": {"num_requests": 4}}
+SMALL = {
+    VAN: {"preset": "small"},
+    FERRY: {},
+    "milkrun/DARP-v0": {"num_requests": 4},
+    VRP: {"variant": "all48", "num_loc": 6},
+}
 LEGS, WEATHER = 1, 2
 
 
@@ -342,6 +348,19 @@ def test_start_nodes_are_the_allowed_first_actions():
     td = darp.reset()
     assert (td["demand"][0, darp.select_start_nodes(td, darp.get_num_starts(td))] > 0).all()
     assert made(VAN).generator.num_loc == 6 and made("milkrun/VRPP-v0", num_loc=7).generator.num_loc == 7
+
+
+def test_a_row_with_several_depots_starts_at_each_of_them():
+    """Its first action chooses one of three depots; a row with one depot starts at customers 3..6."""
+    env = made(VRP, rows=8, num_loc=4)
+    td = env.reset()
+    depots = td["n_depots"].tolist()
+    assert set(depots) == {1, 3} and env.generator.num_loc == 4 and env.get_num_starts(td) == 4
+    starts = env.select_start_nodes(td, 4).reshape(4, 8).T.tolist()
+    assert starts == [[0, 1, 2, 0] if n == 3 else [3, 4, 5, 6] for n in depots]
+    init = embeddings(env, embed_dim=8)[0]
+    assert init.read(td)[..., -1].tolist() == [[1, 1, 1, 0, 0, 0, 0]] * 8
+    assert init.read(td).isfinite().all() and td["time_windows"].isinf().any()
 
 
 def test_specs_describe_what_reset_gives():

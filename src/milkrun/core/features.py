@@ -43,8 +43,8 @@ class Features:
     matrices: tuple[str, ...] = ()
     scale: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """field: (shift, factor); a value becomes (value - shift) * factor"""
-    flag: bool = True
-    """entry 0 (a depot, a door) has a feature of its own"""
+    flag: int = 1
+    """the number of first entries (depots, a door) that are marked by a feature of their own"""
     left_out: Mapping[str, str] = field(default_factory=dict)
     """field: why no network sees it"""
     roles: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,8 @@ class Features:
                 scaled = (f"{shift:.4g}", f"{1 / factor:.4g}") if name in self.scale else ("", "")
                 lines.append((name, self.roles.get(name, ""), kind, *scaled))
         if self.flag:
-            lines.append((f"entry 0 of {self.axis}", "", "node feature", "", ""))
+            marked = "entry 0" if self.flag == 1 else f"entries 0 to {self.flag - 1}"
+            lines.append((f"{marked} of {self.axis}", "", "node feature", "", ""))
         lines += [(name, self.roles.get(name, ""), f"left out: {why}", "", "") for name, why in self.left_out.items()]
         widths = [max(len(line[k]) for line in lines) for k in range(5)]
         return "\n".join(
@@ -89,7 +90,7 @@ class Features:
         if self.flag or not parts:
             count = len(np.arange(world.num_instances)[instances])
             flag = np.zeros((count, world.sizes[self.axis], 1), np.float32)
-            flag[:, 0] = self.flag
+            flag[:, : self.flag] = 1
             parts.append(flag)
         return np.concatenate(parts, axis=2)
 
@@ -123,7 +124,7 @@ class Features:
         """The numbers of node features, places, numbers and changing features."""
         places = max(1, len(self.places))
         return {
-            "nodes": max(1, _count(world, self.nodes, 1) + 4 * len(self.matrices) + self.flag),
+            "nodes": max(1, _count(world, self.nodes, 1) + 4 * len(self.matrices) + bool(self.flag)),
             "places": places,
             "numbers": sum(_number_width(world, name) for name in self.numbers),
             "changing": _count(world, self.changing, 1) + places * len(self.matrices),
@@ -131,8 +132,9 @@ class Features:
 
     def _scaled(self, world: Any, name: str, chosen: Any = slice(None)) -> np.ndarray:
         shift, factor = self.scale.get(name, (0.0, 1.0))
-        values: np.ndarray = (getattr(world, name)[chosen].astype(np.float32) - np.float32(shift)) * np.float32(factor)
-        return values
+        values = without_limits(world.fields[name], getattr(world, name)[chosen]).astype(np.float32)
+        scaled: np.ndarray = (values - np.float32(shift)) * np.float32(factor)
+        return scaled
 
     def _of_rows(self, world: Any, name: str) -> np.ndarray:
         values = self._scaled(world, name)
@@ -145,6 +147,16 @@ class Features:
         choice = getattr(world, name)
         choice = choice[world.instance_row] if world.fields[name].role is Role.INSTANCE else choice
         return np.asarray(choice[:, None] == np.arange(width), np.float32)
+
+
+def without_limits(f: Field, values: np.ndarray) -> np.ndarray:
+    """The values, with 0 for a limit that is not set."""
+    return np.where(np.isfinite(values), values, values.dtype.type(0)) if f.limit else values
+
+
+def entries_apart(world: Any) -> int:
+    """The number of first entries that are no customers: depots, or a door."""
+    return int(getattr(world, "first_customer", getattr(world, "depot_apart", True)))
 
 
 def _columns(values: np.ndarray, leading: int) -> np.ndarray:
@@ -210,7 +222,7 @@ def derive(world: Any, *, episodes: int = EPISODES, seed: int = SEED) -> Feature
         axis,
         **{group: tuple(names) for group, names in groups.items()},
         scale=scale,
-        flag=bool(getattr(world, "depot_apart", True)),
+        flag=entries_apart(world),
         left_out=left_out,
         roles={f.name: f"{f.role.value} ({', '.join(map(str, f.dims))})" if f.dims else f.role.value for f in visible},
     )
@@ -289,8 +301,10 @@ def _measure(
     scale: dict[str, tuple[float, float]] = {}
     for name, parts in seen.items():
         values = np.concatenate([part.ravel() for part in parts]).astype(np.float64)
+        is_set = bool(np.isfinite(values).any()) if play.fields[name].limit else bool(np.isfinite(values).all())
+        values = without_limits(play.fields[name], values)
         why = ""
-        if not np.isfinite(values).all():
+        if not is_set:
             why = "not finite in every instance: a limit that is not set"
         elif not keep_all and values.std() < 1e-9 * max(1.0, abs(values.mean())):
             why = "it never varies"

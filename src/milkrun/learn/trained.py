@@ -217,10 +217,10 @@ def features_of(found: Mapping[str, Any]) -> Features:
         if not (math.isfinite(shift) and math.isfinite(factor)):
             raise BadCheckpoint(f"features: the scale of {str(name)[:40]!r} is not finite")
         scale[name] = shift, factor
-    if not isinstance(found["axis"], str) or not isinstance(found["flag"], bool):
-        raise BadCheckpoint("features: axis must be a text and flag true or false")
+    if not isinstance(found["axis"], str) or not isinstance(found["flag"], int) or found["flag"] < 0:
+        raise BadCheckpoint("features: axis must be a text and flag a number of entries")
     groups: dict[str, Any] = {group: texts(found[group]) for group in GROUPS}
-    return Features(found["axis"], **groups, scale=scale, flag=found["flag"])
+    return Features(found["axis"], **groups, scale=scale, flag=int(found["flag"]))
 
 
 def options_of(found: Mapping[str, Any]) -> Options:

@@ -1,12 +1,14 @@
 """Milkrun's worlds as RL4CO environments, for RL4CO's policies and trainers.
 
-TSP and CVRP have RL4CO's constructor, keys, shapes and calls, and Milkrun's kernels:
+TSP, CVRP and the multi-task VRP have RL4CO's constructor, keys, shapes and calls, and Milkrun's kernels:
 
     from milkrun.api.rl4co import CVRPEnv
     env = CVRPEnv(generator_params={"num_loc": 50}, seed=7)
     model = AttentionModel(env, baseline="rollout")
 
-Differences: a step is compiled; a CVRP ends on the last return to the depot, where RL4CO may end one step before;
+MTDVRPEnv is RouteFinder's multi-task VRP with several depots.
+
+Differences: a step is compiled; a VRP ends on the last return to the depot, where RL4CO may end one step before;
 instances come from `seed`, and torch's global random state is neither read nor written (give a seed:
 `torch.manual_seed` does not make a run repeatable).
 
@@ -38,6 +40,7 @@ except ImportError as e:
 from milkrun.api.rl4co.embeddings import embeddings
 from milkrun.api.rl4co.envs import CVRPEnv, TSPEnv
 from milkrun.api.rl4co.generator import RL4COGenerator, laws_of
+from milkrun.api.rl4co.mtvrp import MTDVRPEnv, MTVRPEnv
 from milkrun.api.rl4co.node_env import NodeEnv
 
 
@@ -75,4 +78,4 @@ def make(
     return made
 
 
-__all__ = ["CVRPEnv", "NodeEnv", "RL4COGenerator", "TSPEnv", "embeddings", "make"]
+__all__ = ["CVRPEnv", "MTDVRPEnv", "MTVRPEnv", "NodeEnv", "RL4COGenerator", "TSPEnv", "embeddings", "make"]

@@ -54,6 +54,7 @@ class Columns(nn.Module):
     def __init__(self, features: Features, world: Any, names: tuple[str, ...], axes: int) -> None:
         super().__init__()
         self.axes = axes
+        self.limits = {name for name in names if world.fields[name].limit}
         self.one_hot = {name: 0 if axes else choices(world.fields[name], world.sizes) for name in names}
         scales = []
         for name, width in self.one_hot.items():
@@ -68,6 +69,8 @@ class Columns(nn.Module):
         parts = [torch.zeros((*shape, 0), device=self.shift.device)]
         for name, width in self.one_hot.items():
             value = _field(td, name).reshape(*shape, -1)
+            if name in self.limits:  # as `without_limits` of the features
+                value = torch.where(value.isfinite(), value, 0.0)
             parts.append((value == torch.arange(width, device=value.device) if width else value).float())
         return (torch.cat(parts, -1) - self.shift) * self.factor
 
@@ -89,7 +92,7 @@ class InitEmbedding(nn.Module):
         parts = [columns, torch.stack(summaries, -1).flatten(-2)]
         if self.flag or not sum(part.shape[-1] for part in parts):
             flag = torch.zeros((*columns.shape[:-1], 1), device=columns.device)
-            flag[..., 0, :] = self.flag
+            flag[..., : self.flag, :] = 1
             parts.append(flag)
         return torch.cat(parts, -1)
 

@@ -1,4 +1,4 @@
-"""RL4CO's TSPEnv and CVRPEnv with Milkrun's compiled step.
+"""RL4CO's TSPEnv and CVRPEnv with Milkrun's compiled step, and the base of these environments.
 
 A TensorDict of these environments has RL4CO's keys; further fields are nested under "_w", so cloning, indexing and
 `batchify` apply to both. As in RL4CO a step replaces entries of its TensorDict and returns it; no tensor is written in
@@ -41,9 +41,9 @@ THEIR_KEYWORDS = {"name", *inspect.signature(RL4COEnvBase.__init__).parameters} 
 
 
 class Compiled(RL4COEnvBase):
-    """The base of both environments: RL4CO's calls, played by a view world and its stepper."""
+    """The base of the drop-in environments: RL4CO's calls, played by a view world and its stepper."""
 
-    view: ClassVar[type[TSPView] | type[CVRPView]]
+    view: ClassVar[Any]  # a world with RL4CO's fields, of which `shown` names those at the root of a TensorDict
     task: ClassVar[type[tasks.BaseProblem]]
     task_keys: ClassVar[tuple[str, ...]]  # the keys that the task reads
     depots: ClassVar[int]  # nodes that are no customers

@@ -21,7 +21,7 @@ from milkrun.api.torchrl.classes import env_class
 from milkrun.api.torchrl.env import TorchRLEnv
 from milkrun.core.arguments import check_seed
 from milkrun.core.errors import BadSolution, ConfigError, ShapeError
-from milkrun.core.features import fits
+from milkrun.core.features import entries_apart, fits
 from milkrun.core.registry import make as make_world
 from milkrun.core.registry import world_spec
 
@@ -36,7 +36,7 @@ class WorldGenerator(Generator):
 
     def __init__(self, torchrl: TorchRLEnv) -> None:
         self.torchrl = torchrl
-        self.num_loc = torchrl.template.num_actions - _first_start(torchrl)
+        self.num_loc = torchrl.template.num_actions - entries_apart(torchrl.template)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -141,21 +141,22 @@ class NodeEnv(RL4COEnvBase):
     # -- start nodes of POMO ------------------------------------------------------------------------------------
 
     def get_num_starts(self, td: TensorDict) -> int:
-        """The number of first actions allowed in the row that allows most, without the depot (or a door)."""
+        """The number of first actions allowed in the row that allows most, without depots (or a door)."""
         return max(1, int(self._starts(td).sum(-1).max()))
 
     def select_start_nodes(self, td: TensorDict, num_starts: int) -> torch.Tensor:
         """The first action of every copy, start-major: that of start s of row b is at s * B + b. Rows that allow fewer
-        repeat theirs; a row that allows the depot alone begins there."""
+        repeat theirs; a row that allows depots alone begins there, as one that chooses between several."""
         starts = self._starts(td)
         nodes = starts.to(torch.uint8).argsort(dim=-1, descending=True, stable=True)  # the allowed ones first
         count = starts.sum(-1, keepdim=True).clamp(min=1)
         return nodes.gather(-1, torch.arange(num_starts, device=nodes.device) % count).T.reshape(-1)
 
     def _starts(self, td: TensorDict) -> torch.Tensor:
-        mask = td["action_mask"].clone()
-        mask[..., : _first_start(self.torchrl)] = False
-        return mask
+        mask = td["action_mask"]
+        customers = mask.clone()
+        customers[..., : entries_apart(self.torchrl.template)] = False
+        return torch.where(customers.any(-1, keepdim=True), customers, mask)
 
     # -- calls of trainers --------------------------------------------------------------------------------------
 
@@ -194,11 +195,6 @@ class NodeEnv(RL4COEnvBase):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-
-
-def _first_start(torchrl: TorchRLEnv) -> int:
-    """The number of entries that are no customer: 1 if entry 0 is a depot or a door."""
-    return int(getattr(torchrl.template, "depot_apart", True))
 
 
 def _refuse(rows: torch.Tensor, rule: str) -> None:

@@ -87,6 +87,30 @@ class VRP(Routing):
     figure = "milkrun.replay.figures:figure_of_routes"
     action = discrete("N")
     customer_fields = ("linehaul", "backhaul")
+    policy_sees = {
+        "nodes": ("locs", "linehaul", "backhaul", "time_windows", "service_time", "serves"),
+        "places": ("current_node", "current_depot"),
+        "numbers": (
+            "capacity",
+            "backhaul_class",
+            "open_route",
+            "distance_limit",
+            "duration_limit",
+            "fixed_cost",
+            "distance_cost",
+            "speed",
+            "has_vehicle",
+            "delivered",
+            "picked",
+            "peak",
+            "route_length",
+            "current_time",
+            "route_duration",
+            "vehicles_left",
+            "longest",
+        ),
+        "changing": ("remaining",),
+    }
     synonyms = {"demand_linehaul": "linehaul", "demand_backhaul": "backhaul", "demand": "linehaul"}
     usual = {**Routing.usual, "depot_law": DEPOT_TYPES.index("random"), "law": LAWS.index("routefinder")}
 
