@@ -170,7 +170,7 @@ def trained_table(options: argparse.Namespace) -> tuple[Table, dict[str, float]]
 def seconds_to_first_step() -> float:
     """Seconds from the start of the command to the line after its first step."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "milkrun.cli", "train", "CVRP-v0", "--steps", "2", "--every", "1"]
+        command = [sys.executable, "-m", "milkrun", "train", "CVRP-v0", "--steps", "2", "--every", "1"]
         start = time.perf_counter()
         with subprocess.Popen(
             [*command, "--out", str(Path(folder) / "run")], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
