@@ -34,6 +34,7 @@ CHUNK = 2048  # queries that are scored at once, so that intermediate results fi
 SEED_OF_TRAINING = 10**6  # added to the seed, so that no evaluation with a small seed sees an instance of the training
 T95 = 1.6449  # one-sided 5 % of the normal distribution: a t-test of thousands of pairs
 ROUND = 10_240  # fresh instances of the test that replaces the greedy baseline
+JUDGED = 512  # of these are played at once, at least
 WARM_UP = 0.02  # share of the steps in which the learning rate rises
 LOWEST_RATE = 0.02  # share of the learning rate at the end
 BASELINES = ("shared", "rollout")
@@ -370,7 +371,7 @@ class Reinforce:
         """Replaces the greedy baseline if the network is better on fresh instances, by a paired t-test at 5 %."""
         if self.baseline is None:
             return False
-        batch, differences = self.options.batch, []
+        batch, differences = max(self.options.batch, min(ROUND, JUDGED)), []
         self.network.eval()
         judge = Player(
             self.world,

@@ -119,6 +119,7 @@ class Places(World):
 
     usual: ClassVar[Mapping[str, int]] = {"loc_law": LOCATION_LAWS.index("uniform"), "metric": METRICS.index("euclid")}
     depot_apart: ClassVar[bool] = True  # instances may have a separate `depot` and customer-only arrays
+    node_sizes: ClassVar[tuple[str, ...]] = ("N", "V")  # names of the sizes of per-node fields
     customer_fields: ClassVar[tuple[str, ...]] = ()  # per-node fields that such arrays hold without the depot
 
     @classmethod
@@ -230,6 +231,8 @@ class Places(World):
         widest = {name: array[None] for name, array in rows[nodes.index(max(nodes))].items()}
         make = {**cls.options_for(widest), **make}
         world = make_world(cls.id, num_envs=len(rows) * repeat, **make)
+        for one, count in zip(rows, nodes, strict=True):
+            _check_lengths(world, one, count)
         batch: dict[str, Any] = {name: np.stack([_pad(one[name], world, name) for one in rows]) for name in rows[0]}
         batch.setdefault("n_nodes", np.array(nodes, np.int32))
         world.reset(instance={**batch, "instance_row": np.arange(len(rows) * repeat) // repeat})
@@ -374,8 +377,17 @@ def no_latitudes(places: np.ndarray) -> np.ndarray:
     return (np.abs(places) > 90) & (np.arange(2) == 0)
 
 
+def _check_lengths(world: Any, one: Mapping[str, np.ndarray], nodes: int) -> None:
+    """Refuses arrays that are not as long as their instance has nodes, before they are padded."""
+    for name, array in one.items():
+        dims = world.fields[name].dims
+        axis = next((k for k, dim in enumerate(dims) if dim in world.node_sizes), None)
+        if axis is not None and array.ndim > axis and array.shape[axis] != nodes:
+            raise ShapeError(f"{name} of an instance has {array.shape[axis]} entries for {nodes} nodes")
+
+
 def _pad(array: Any, world: World, name: str) -> np.ndarray:
-    array = np.asarray(array)
-    if array.ndim == 0 and world.fields[name].shape(world.sizes) == (1,):  # a number that a size of 0 switches off
-        array = array[None]
+    array, shape = np.asarray(array), world.fields[name].shape(world.sizes)
+    if array.ndim == 0 and len(shape) == 1:  # one number for all entries, or one that a size of 0 switches off
+        array = np.full(shape, array)
     return padded(world, name, array)

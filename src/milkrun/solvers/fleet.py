@@ -104,8 +104,8 @@ def solve_job(job: Job) -> Solution:
     world, arrays = read_given(job.spec, job.instances, dict(job.config))
     config = world.config
     if config.split or config.objective == "max":
-        asked = "split deliveries" if config.split else "the longest route as objective"
-        raise ConfigError(f"method={job.method!r} has no {asked}; a policy of the world does, such as 'nearest'")
+        asked = "split deliveries" if config.split else "objective='max'"
+        raise ConfigError(f"method={job.method!r} does not support {asked}; the policy 'nearest' does")
     try:
         import pyvrp  # noqa: F401  # a worker process would report its absence as its own failure
     except ImportError:

@@ -1,7 +1,8 @@
 """PyVRP for `VRP-v0`: the model of an instance, and its best solution as actions.
 
-Lengths and times are rounded up and limits down, so a plan that PyVRP calls feasible is valid. A depot becomes a
-vehicle type. Open routes have returns of length 0; what may not follow or be served has an edge of prohibitive length.
+Costs and times are rounded up and limits down, so a plan that PyVRP calls feasible is valid. A depot becomes a vehicle
+type with edges of its own, whose length is their cost. Open routes have returns of length 0; what may not follow or be
+served has an edge of prohibitive length.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import numpy as np
 
 from milkrun.core.errors import BadSolution, missing_extra
 from milkrun.routing.tasks.base import TOL
-from milkrun.solvers.fleet import Fleet, Route, in_actions
+from milkrun.solvers.fleet import Fleet, Ints, Route, in_actions
+from milkrun.solvers.problem import Floats
 
-FINENESS = 1e6  # about the size of the longest leg
+FINENESS = 1e6  # about the size of the longest leg, in cost and in time
+LONG = 1000.0  # legs of more medians do not set the scale
+DEAREST = 1e8  # of a fixed cost; the penalties of PyVRP must stay above it
 LOADS = 1000  # with small loads the penalties of PyVRP may be too low to forbid an overload
 FORBIDDEN = 1 << 36  # of an edge; far above any cost, far below overflow
 LATEST = 1 << 44  # no limit
@@ -33,11 +37,15 @@ def solve_one(fleet: Fleet, time_limit: float, seed: int, iterations: int | None
     stop = MultipleCriteria([end, NoImprovement(PATIENCE * customers)])
     result = model_of(fleet).solve(stop, seed=seed % 2**32, collect_stats=False, display=False)
     if not result.best.is_feasible():
-        raise BadSolution("PyVRP found no plan that serves all customers with this fleet; give it more time")
+        raise BadSolution(
+            "PyVRP found no plan that serves all customers: give it more time; if the fleet is too small, the policy "
+            "'nearest' leaves customers"
+        )
+    kinds = used_depots(fleet)
     routes: list[Route] = []
     for route in result.best.routes():
         stops = [fleet.depots + visit.idx for visit in route if visit.is_client()]
-        routes.append((route.vehicle_type(), stops))
+        routes.append((kinds[route.vehicle_type()], stops))
     return in_actions(fleet, in_order(fleet, routes)), False
 
 
@@ -48,18 +56,21 @@ def in_order(fleet: Fleet, routes: list[Route]) -> list[Route]:
     return sorted(routes, key=lambda route: not fleet.linehaul[route[1]].any())
 
 
+def used_depots(fleet: Fleet) -> list[int]:
+    """The depots that have vehicles: the vehicle types of the model."""
+    return [k for k in range(fleet.n_depots) if fleet.vehicles[k] > 0]
+
+
 def model_of(fleet: Fleet) -> Any:
     """The PyVRP model."""
     from pyvrp import Model
 
     n, depots = len(fleet.dist), fleet.depots
-    scale = _scale(fleet)
-    clock = scale * fleet.speed  # so that a leg's duration is its length
-    dist = np.ceil(scale * fleet.dist - 1e-6).astype(np.int64)
+    legs = fleet.dist.copy()
     if fleet.open_route:
-        dist[:, :depots] = 0
-    np.fill_diagonal(dist, 0)
-    timed = fleet.has_times
+        legs[:, :depots] = 0.0
+    scale, clock, timed = _scale_of_costs(fleet), _scale_of_times(fleet), fleet.has_times
+    durations = _rounded_up(clock * legs / fleet.speed) if timed else np.zeros(legs.shape, np.int64)
 
     model = Model()
     places = [model.add_location(0, 0) for _ in range(n)]
@@ -69,15 +80,15 @@ def model_of(fleet: Fleet) -> Any:
         model.add_client(
             places[j], delivery=int(fleet.linehaul[j]) * LOADS, pickup=int(fleet.backhaul[j]) * LOADS, **window
         )
-    price = _prices(fleet)
-    for k in range(fleet.n_depots):
+    for k in used_depots(fleet):
+        # The length of an edge is its cost, and a free vehicle has true lengths of price 0: a price of thousands would
+        # exceed the penalties of PyVRP.
+        rate = scale * (fleet.distance_cost[k] or 1.0)
         profile = model.add_profile()
-        _add_edges(model, fleet, places, profile, dist, k, timed)
-        if fleet.vehicles[k] == 0:
-            continue
+        _add_edges(model, fleet, places, profile, _rounded_up(rate * legs), durations, k)
         limits: dict[str, Any] = {}
         if np.isfinite(fleet.distance_limit[k]):
-            limits["max_distance"] = _floor(scale, fleet.distance_limit[k])
+            limits["max_distance"] = _floor(rate, fleet.distance_limit[k])
         if np.isfinite(fleet.duration_limit[k]):
             limits["shift_duration"] = _floor(clock, fleet.duration_limit[k])
         if timed:
@@ -90,47 +101,71 @@ def model_of(fleet: Fleet) -> Any:
             int(fleet.capacity[k]) * LOADS,
             start_depot=homes[k],
             end_depot=homes[k],
-            fixed_cost=round(scale * price * fleet.fixed_cost[k]),
-            unit_distance_cost=round(price * fleet.distance_cost[k]),
+            fixed_cost=round(scale * fleet.fixed_cost[k]),
+            unit_distance_cost=int(fleet.distance_cost[k] > 0),
             profile=profile,
             **limits,
         )
     return model
 
 
-def _add_edges(model: Any, fleet: Fleet, places: Any, profile: Any, dist: Any, k: int, timed: bool) -> None:
+def _rounded_up(amounts: Floats) -> Ints:
+    """Whole numbers, with 0 on the diagonal; what is too large for a search is forbidden."""
+    whole = np.ceil(np.minimum(amounts - 1e-6, FORBIDDEN)).astype(np.int64)
+    np.fill_diagonal(whole, 0)
+    return np.maximum(whole, 0)
+
+
+def _add_edges(model: Any, fleet: Fleet, places: Any, profile: Any, costs: Ints, durations: Ints, k: int) -> None:
     """The edges of the vehicles of depot k."""
     depots = fleet.depots
-    only_back = (fleet.backhaul > 0) & (fleet.linehaul == 0)
-    closed = np.zeros(dist.shape, bool)
+    closed = np.zeros(costs.shape, bool)
     if fleet.backhaul_class == 1:
         closed |= (fleet.backhaul > 0)[:, None] & (fleet.linehaul > 0)
     if not fleet.backhaul_only and fleet.linehaul.any():
-        closed[:depots] |= only_back
+        closed[:depots] |= (fleet.backhaul > 0) & (fleet.linehaul == 0)
     closed[:, ~fleet.serves[k]] = True
     closed[:, :depots] = False
-    for i in range(len(dist)):
-        for j in range(len(dist)):
+    lengths = np.where(closed, FORBIDDEN, costs).tolist()
+    for i, row in enumerate(lengths):
+        for j, length in enumerate(row):
             if i != j:
-                leg = FORBIDDEN if closed[i, j] else int(dist[i, j])
-                model.add_edge(places[i], places[j], leg, leg if timed and not closed[i, j] else 0, profile=profile)
+                model.add_edge(places[i], places[j], length, int(durations[i, j]), profile=profile)
 
 
-def _prices(fleet: Fleet) -> float:
-    """A factor that makes the costs of distance whole numbers, at least to a thousandth of the lowest."""
-    used = fleet.distance_cost[fleet.distance_cost > 0]
-    if not len(used) or (used == np.round(used)).all():
-        return 1.0
-    return float(1000.0 / used.min())
+def _scale_of_costs(fleet: Fleet) -> float:
+    """The scale of costs; a whole number for whole distances at the price 1, which then stay exact."""
+    rates = fleet.distance_cost[used_depots(fleet)]
+    price = float(rates.max(initial=0.0)) or 1.0
+    scale = _fine(price * fleet.dist)
+    dearest = float(fleet.fixed_cost[used_depots(fleet)].max(initial=0.0))
+    if dearest > 0:
+        scale = min(scale, DEAREST / dearest)
+    return _whole_scale(scale, np.append(fleet.dist.ravel(), fleet.fixed_cost)) if (rates == 1).all() else scale
 
 
-def _scale(fleet: Fleet) -> float:
-    """The scale; a whole number for whole distances and times, which then stay exact."""
-    largest = float(fleet.dist.max(initial=0.0))
-    scale = FINENESS / largest if largest > 0 else 1.0
+def _scale_of_times(fleet: Fleet) -> float:
+    """The scale of times; a whole number for whole times, which then stay exact."""
     finite = fleet.closes[np.isfinite(fleet.closes)]
-    amounts = np.concatenate([fleet.dist.ravel(), fleet.opens, finite, fleet.service])
-    return max(1.0, math.floor(scale)) if (amounts == np.floor(amounts)).all() else scale
+    limits = fleet.duration_limit[np.isfinite(fleet.duration_limit)]
+    times = np.concatenate([fleet.dist.ravel() / fleet.speed, fleet.opens, finite, fleet.service, limits])
+    largest = float(times.max(initial=0.0))
+    scale = _fine(fleet.dist / fleet.speed)
+    return _whole_scale(min(scale, LATEST / (4.0 * largest)) if largest > 0 else scale, times)
+
+
+def _fine(legs: Floats) -> float:
+    """The scale at which the longest leg is about FINENESS; a few very long ones do not count."""
+    apart = legs[legs > 0]
+    if not len(apart):
+        return 1.0
+    return FINENESS / min(float(apart.max()), LONG * float(np.median(apart)))
+
+
+def _whole_scale(scale: float, amounts: Floats) -> float:
+    """The scale, rounded down if all amounts are whole numbers of a size that stays exact."""
+    is_whole = (amounts == np.floor(amounts)).all() and amounts.max(initial=0.0) < LATEST / FINENESS
+    return max(1.0, math.floor(scale)) if is_whole else scale
 
 
 def _floor(scale: float, limit: float) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from milkrun.core.kernels import kernel
 from milkrun.core.rng import fill_integers, integers, row_stream, uniform, uniform_pair
-from milkrun.routing.distance import fits, travel
+from milkrun.routing.distance import travel
 from milkrun.routing.generators.base import Generator
 from milkrun.routing.generators.laws import (
     BACKHAUL,
@@ -131,7 +131,9 @@ def switch(w, b, q):
         has_backhauls = uniform(s, BACK) < w.odds[BACK]
         is_limited = uniform(s, LIMITED) < w.odds[LIMITED]
         is_timed = uniform(s, WINDOWS) < w.odds[WINDOWS]
-    w.n_depots[q] = w.depots if w.odds[DEPOTS] == 0.0 or uniform(s, DEPOTS) < w.odds[DEPOTS] else 1
+    # Technicians of all skills are needed: `serves` names them.
+    has_all = w.odds[DEPOTS] == 0.0 or w.law == SKILLS or uniform(s, DEPOTS) < w.odds[DEPOTS]
+    w.n_depots[q] = w.depots if has_all else 1
     w.open_route[q] = is_open
     w.has_clock[q] = is_timed
     for j in range(w.pickups):
@@ -218,42 +220,37 @@ def draw_windows(w, b, q):
 
 @kernel
 def draw_wide_windows(w, b, q):
-    """MVMoE's windows; a row in which somebody cannot be served alone is drawn again."""
+    """MVMoE's windows. The day is as long as the longest round trip needs."""
     s = row_stream(w, b, TW)
-    day, service = MVMOE_DAY * w.side, MVMOE_SERVICE * w.side
-    n = w.N - w.depots
-    attempt = 0
-    while True:
-        all_served = True
-        for j in range(w.depots, w.N):
-            number = attempt * n + j - w.depots
-            there, back = longest_way(w, q, j)
-            latest = day - back - service
-            centre = there + (latest - there) * uniform(s, 2 * number)
-            half = day / 3.0 + (0.1 * w.side - day / 3.0) * uniform(s, 2 * number + 1)
-            w.service_time[q, j] = service
-            w.time_windows[q, j, 0] = min(max(centre - half, 0.0), day)
-            w.time_windows[q, j, 1] = min(max(centre + half, 0.0), day)
-            start = max(there, np.float64(w.time_windows[q, j, 0]))
-            all_served &= fits(there, w.time_windows[q, j, 1]) & fits(start + service + back, day)
-        attempt += 1
-        if all_served or attempt == 1000:
-            break
+    unit = w.side
+    for j in range(w.depots, w.N):
+        there, back = longest_way(w, q, j)
+        unit = max(unit, (there + back) / (MVMOE_DAY - MVMOE_SERVICE))
+    day, service = MVMOE_DAY * unit, MVMOE_SERVICE * unit
     for k in range(w.depots):
         w.time_windows[q, k, 1] = day
+    for j in range(w.depots, w.N):
+        there, back = longest_way(w, q, j)
+        latest = day - back - service
+        # The centre is between the first arrival and the latest start, so everybody can be served alone.
+        centre = there + (latest - there) * uniform(s, 2 * (j - w.depots))
+        half = day / 3.0 + (0.1 * unit - day / 3.0) * uniform(s, 2 * (j - w.depots) + 1)
+        w.service_time[q, j] = service
+        w.time_windows[q, j, 0] = min(max(centre - half, 0.0), day)
+        w.time_windows[q, j, 1] = min(max(centre + half, 0.0), day)
 
 
 @kernel
 def draw_limit(w, b, q):
     """A limit of the distance that lets some depot serve everybody."""
-    limit = FIXED_LIMIT * w.side
+    low = math.inf
+    for k in range(w.n_depots[q]):
+        far = 0.0
+        for j in range(w.depots, w.N):
+            far = max(far, travel(w, q, k, j) + travel(w, q, j, k))
+        low = min(low, far)
+    limit = max(FIXED_LIMIT * w.side, low)
     if w.law == ROUTEFINDER:
-        low = math.inf
-        for k in range(w.n_depots[q]):
-            far = 0.0
-            for j in range(w.depots, w.N):
-                far = max(far, travel(w, q, k, j) + travel(w, q, j, k))
-            low = min(low, far)
         limit = low + (max(SHORTEST_LIMIT * w.side, low) - low) * uniform(row_stream(w, b, LIMIT), 0)
     for k in range(w.limited):
         w.distance_limit[q, k] = limit

@@ -15,7 +15,15 @@ from milkrun.core.errors import BadInstance
 from milkrun.core.instances import refuse_where
 from milkrun.routing.distance import METRICS, TOL, legs
 
-RULES = ("may not serve it", "its vehicles hold less", "arrives late", "is back late", "too far", "too long")
+RULES = (
+    "may not serve it",
+    "holds less",
+    "arrives late",
+    "is back late",
+    "would drive too far",
+    "would be under way too long",
+)
+MOST_VEHICLES = 2**30
 
 
 def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
@@ -24,7 +32,7 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     rows, depots, nodes = len(values["n_nodes"]), sizes["depots"], sizes["N"]
     for name in ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost"):
         array = values.get(name)
-        if (array is not None and array.ndim < 2) or (array is not None and array.shape[1:] == (1,)):
+        if array is not None and array.shape in ((rows,), (rows, 1)):
             values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)  # one number for all depots
     given_fleet = "vehicles" in values
     absent: dict[str, tuple[Any, Any]] = {
@@ -49,29 +57,38 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
         given = values.get(name)
         if given is None:
             values[name] = np.full(shape, value, dtype)
+            if name == "serves":
+                values[name][:, :depots] = 0
         elif given.size == rows and given.shape != shape and math.prod(shape) == rows:
             values[name] = given.reshape(shape)
-    if sizes["parts"] and config.vehicles is None and values["linehaul"].ndim == 2 and not given_fleet:
+    if sizes["parts"] and config.vehicles is None and not given_fleet and _readable(world, values):
         # Each route serves a customer to the end or is full.
-        full = values["linehaul"].sum(axis=1) // np.maximum(values["capacity"].min(axis=1), 1)
-        values["vehicles"] = np.repeat((config.num_loc + full)[:, None], depots, axis=1).astype(np.int32)
+        full = values["linehaul"].astype(np.int64).sum(axis=1) // np.maximum(values["capacity"].min(axis=1), 1)
+        most = np.minimum(config.num_loc + full, MOST_VEHICLES)
+        values["vehicles"] = np.repeat(most[:, None], depots, axis=1).astype(np.int32)
     if sizes["timed"] and "time_windows" not in values:
         values["time_windows"] = np.full((rows, nodes, 2), (0.0, math.inf), np.float32)
-    if "serves" in values:
-        values["serves"][:, :depots] = 0
     windows = values.get("time_windows")
     has_clock = np.zeros(rows, bool)
-    if windows is not None and windows.ndim == 3 and windows.shape[2] == 2:
+    if windows is not None and windows.shape == (rows, nodes, 2) and windows.dtype.kind in "fiu":
         has_clock = (np.isfinite(windows[..., 1]) | (windows[..., 0] > 0)).any(axis=1)
     values["has_clock"] = has_clock
     if sizes["choices"]:
         values["alone"] = np.zeros((rows, nodes), np.int64)
-        if all(
-            values[name].shape == (rows, *world.fields[name].shape(sizes)) for name in values if name in world.fields
-        ):
+        if _readable(world, values):
             able = servable(world, values)[0].astype(np.int64)
             values["alone"] = (able << np.arange(depots)[:, None]).sum(axis=1)
     return values
+
+
+def _readable(world: Any, values: Mapping[str, Any]) -> bool:
+    """Whether all fields have their shape and hold numbers; others are refused by name later."""
+    rows, known = len(values["n_nodes"]), [name for name in values if name in world.fields]
+    return all(
+        values[name].shape == (rows, *world.fields[name].shape(world.sizes))
+        and values[name].dtype.kind in ("iu" if name == "serves" else "biuf")
+        for name in known
+    )
 
 
 def check(world: Any, arrays: dict[str, np.ndarray]) -> None:

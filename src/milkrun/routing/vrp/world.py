@@ -52,8 +52,8 @@ from milkrun.routing.vrp.variants import variant_name
 
 EXISTS = {
     "time_windows": {"time_windows"},
-    "limits": {"distance_limit", "duration_limit"},
-    "backhauls": {"backhaul"},
+    "limits": {"distance_limit", "duration_limit", "service_time", "speed"},
+    "backhauls": {"backhaul", "backhaul_class"},
     "fleet_costs": {"fixed_cost", "distance_cost"},
     "restricted": {"serves"},
 }
@@ -86,6 +86,7 @@ class VRP(Routing):
     default_solver = "pyvrp"
     figure = "milkrun.replay.figures:figure_of_routes"
     action = discrete("N")
+    node_sizes = ("N", "pickups", "timed", "stops", "restrictions")
     customer_fields = ("linehaul", "backhaul")
     policy_sees = {
         "nodes": ("locs", "linehaul", "backhaul", "time_windows", "service_time", "serves"),
@@ -152,8 +153,8 @@ class VRP(Routing):
     speed = instance(float32, "clock", low=0, doc="distance in a unit of time; only with time_windows or limits")
     open_route = instance(bool_, doc="vehicles do not drive home")
     serves = instance(int64, "restrictions", low=0, doc="bit k: depot k may serve this customer; only with restricted")
-    alone = instance(int64, "choices", low=0, hidden=True, doc="bit k: depot k can serve this customer alone")
-    has_clock = instance(bool_, hidden=True, doc="some window of this row is finite")
+    alone = instance(int64, "choices", low=0, observed=False, doc="bit k: depot k can serve this customer alone")
+    has_clock = instance(bool_, observed=False, doc="some window of this row is finite")
 
     current_depot = state(int64, index="depots", doc="depot of the vehicle in use")
     has_vehicle = state(bool_, doc="a vehicle is in use; False before the first of several depots is chosen")
@@ -187,7 +188,7 @@ class VRP(Routing):
         depots = config.depots
         nodes = depots + config.num_loc
         space = cls.space(config)
-        visits = 4 * nodes if config.split else 2 * nodes
+        visits = 1 + config.num_loc + 2 * config.fleet if config.split else 2 * nodes
         return {
             **space,
             "N": nodes,
@@ -208,7 +209,8 @@ class VRP(Routing):
 
     @classmethod
     def auto_max_steps(cls, config: VRPConfig) -> int:
-        return 4 * (config.depots + config.num_loc)
+        usual = 4 * (config.depots + config.num_loc)
+        return max(usual, 2 * (config.num_loc + 2 * config.fleet)) if config.split else usual
 
     def constants(self) -> dict[str, Any]:
         config = self.config
@@ -262,6 +264,8 @@ class VRP(Routing):
     def options_for(cls, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The attributes of instances (B, ...) with these fields, and their number of depots."""
         found: dict[str, Any] = {option: True for option, fields in EXISTS.items() if fields & set(given)}
+        if "time_windows" in given and not {"distance_limit", "duration_limit"} & set(given):
+            found.pop("limits", None)  # stops and speed belong to the windows
         widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
         if "depot" in given and given["depot"].ndim == 3:
             widths.append(given["depot"].shape[1])
