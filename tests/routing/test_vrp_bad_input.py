@@ -55,7 +55,7 @@ def test_bad_instances_are_refused(fields, sentence):
 def test_arrays_of_wrong_shape_or_type_are_refused_by_name(fields):
     """Also an instance without its batch axis."""
     world = milkrun.make("milkrun/VRP-v0", 1, num_loc=3)
-    with pytest.raises(ShapeError, match="locs|linehaul|capacity"):
+    with pytest.raises(ShapeError, match=r"locs|linehaul|capacity"):
         world.reset(instance=fields)
 
 
