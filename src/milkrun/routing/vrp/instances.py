@@ -17,6 +17,19 @@ from milkrun.routing.distance import METRICS, TOL, legs
 
 RULES = ("may not serve it", "its vehicles hold less", "arrives late", "is back late", "too far", "too long")
 
+PER_DEPOT = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
+
+
+def number_of_depots(given: Mapping[str, np.ndarray], num_loc: int) -> dict[str, int]:
+    """The options `num_depots` and `num_loc` of instances (B, ...), which have `num_loc` customers with one depot."""
+    widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
+    if "depot" in given and given["depot"].ndim == 3:
+        widths.append(given["depot"].shape[1])
+    depots = max(widths, default=1)
+    nodes = num_loc + ("depot" not in given or "dist" in given)
+    joined = "depot" in given and "dist" not in given
+    return {"num_depots": depots, "num_loc": nodes if joined else nodes - depots}
+
 
 def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Adds the fields that are absent: no limit, one kind of vehicle, everything open."""
@@ -53,7 +66,7 @@ def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
 
 def widen(values: dict[str, Any], rows: int, depots: int) -> None:
     """Repeats fields with one number for all depots."""
-    for name in ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost"):
+    for name in PER_DEPOT:
         array = values.get(name)
         if array is not None and (array.ndim < 2 or array.shape[1:] == (1,)):
             values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)

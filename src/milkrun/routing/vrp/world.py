@@ -55,7 +55,6 @@ EXISTS = {
     "restricted": {"serves"},
 }
 """The options that given fields switch on."""
-PER_DEPOT = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
 
 MISCOUNTED, NO_SUCH_DEPOT, NOT_AT_HOME = 3, 4, 5
 """Faults of a loaded state."""
@@ -235,13 +234,8 @@ class VRP(Routing):
     def options_for(cls, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
         """The attributes of instances (B, ...) with these fields, and their number of depots."""
         found: dict[str, Any] = {option: True for option, fields in EXISTS.items() if fields & set(given)}
-        widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
-        if "depot" in given and given["depot"].ndim == 3:
-            widths.append(given["depot"].shape[1])
-        depots, base = max(widths, default=1), super().options_for(given)
-        nodes = base["num_loc"] + ("depot" not in given or "dist" in given)
-        joined = "depot" in given and "dist" not in given
-        return {**base, **found, "num_depots": depots, "num_loc": nodes if joined else nodes - depots}
+        base = super().options_for(given)
+        return {**base, **found, **instances.number_of_depots(given, base["num_loc"])}
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_states(arrays)
@@ -256,11 +250,7 @@ class VRP(Routing):
         return picture.scene(self, row)
 
     def driven(self, row: int) -> list[int]:
-        """The nodes in the order driven, each route from and to its own depot."""
-        nodes: list[int] = []
-        for k, customers in picture.routes_of(self, row):
-            nodes += [k, *customers, *([k] if customers else [])]
-        return nodes
+        return picture.driven(self, row)
 
     chart_fields: ClassVar[tuple[str, ...]] = ("current_node", "current_depot")
 
