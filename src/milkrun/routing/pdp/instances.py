@@ -143,7 +143,8 @@ def servable(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
             opens, closes = np.moveaxis(arrays["time_windows"].astype(np.float64), 2, 0)
         else:
             closes = np.full(service.shape, math.inf)
-        early, late, passed = opens[:, :depots, None], closes[:, :depots, None], 0.0
+        early, late = opens[:, :depots, None], closes[:, :depots, None]
+        passed: Any = 0.0
         for way, node in ((ways[0], first), (ways[1], last)):
             offset = passed + way / speed
             # `serve` in routes.py
