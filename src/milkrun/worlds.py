@@ -10,6 +10,7 @@ WORLDS = (
     ("CVRP", "milkrun.routing.cvrp:CVRP", "Capacitated vehicle routing"),
     ("TSPKopt", "milkrun.routing.tsp_kopt:TSPKopt", "TSP by improvement"),
     ("VRP", "milkrun.routing.vrp.world:VRP", "Vehicle routing, 48 variants"),
+    ("PDP", "milkrun.routing.pdp.world:PDP", "Pickup and delivery in pairs"),
     ("PCTSP", "milkrun.routing.pctsp:PCTSP", "Prize-collecting TSP"),
     ("VRPP", "milkrun.routing.vrpp:VRPP", "Vehicle routing with profits"),
     ("CVRPP", "milkrun.routing.cvrpp:CVRPP", "Capacitated routing with profits"),

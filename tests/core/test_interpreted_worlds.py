@@ -50,6 +50,11 @@ CHOICES: dict[str, list[dict[str, Any]]] = {
         {"num_requests": 6, "num_agents": 2, "preset": "published"},
     ],
     "PCTSP": [{"num_loc": 7, "stochastic": True}, {"num_loc": 6, "metric": "matrix", "prize_required": 0.5}],
+    "PDP": [
+        {"num_loc": 6, "preset": "mdcpdp"},
+        {"num_loc": 6, "preset": "mpdp", "metric": "matrix"},
+        {"num_loc": 8, "limits": True, "time_windows": True, "fleet_costs": True, "search_limit": 1, "vehicles": 3},
+    ],
     "SCWCVRP": [
         {"num_loc": 7, "recourse": "round_trip", "noise_distribution": "truncnorm"},
         {"num_loc": 6, "sigma": 0.0, "metric": "trunc1", "max_loc": 10.0},

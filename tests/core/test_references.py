@@ -26,6 +26,7 @@ IDS = [
         "CVRP",
         "TSPKopt",
         "PCTSP",
+        "PDP",
         "VRP",
         "VRPP",
         "CVRPP",
@@ -66,13 +67,14 @@ def test_every_reference_of_every_world_resolves(id):
 
 
 def test_each_world_declares_its_policies_methods_and_generator():
-    """The policies, methods and generators of the fourteen worlds, by name."""
+    """The policies, methods and generators of the fifteen worlds, by name."""
     nearest, greedy = ["random", "nearest"], ["random", "greedy", "nearest"]
     assert {id.split("/")[1][:-3]: list(policies_for(id)) for id in IDS} == {
         "TSP": nearest,
         "CVRP": nearest,
         "TSPKopt": ["random", "steepest"],
         "PCTSP": ["random", "thrifty", "nearest"],
+        "PDP": nearest,
         "VRP": nearest,
         "VRPP": greedy,
         "CVRPP": greedy,
@@ -102,6 +104,7 @@ def test_each_world_declares_its_policies_methods_and_generator():
         "tsp_kopt": "TSPGenerator",
         "cvrp": "CVRPGenerator",
         "pctsp": "PCTSPGenerator",
+        "pdp": "PDPGenerator",
         "vrp": "VRPGenerator",
         "vrpp": "VRPPGenerator",
         "cvrpp": "VRPPGenerator",

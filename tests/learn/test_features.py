@@ -17,7 +17,7 @@ from milkrun.core.features import GROUPS, derive, fits
 from tests import small
 
 TABLES = Path(__file__).with_name("features.txt")
-DERIVED = "CVRP CVRPP CWCVRP DARP PCTSP SCWCVRP SDWCVRP TSP VRP VRPP WCVRP".split()
+DERIVED = "CVRP CVRPP CWCVRP DARP PCTSP PDP SCWCVRP SDWCVRP TSP VRP VRPP WCVRP".split()
 
 
 def made(id, rows=1):

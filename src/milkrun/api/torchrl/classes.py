@@ -71,6 +71,7 @@ def make(world_id: str, num_envs: int | None = None, *, autoreset: Any = "next_s
 TSPEnv = env_class("milkrun/TSP-v0")
 CVRPEnv = env_class("milkrun/CVRP-v0")
 PCTSPEnv = env_class("milkrun/PCTSP-v0")
+PDPEnv = env_class("milkrun/PDP-v0")
 VRPEnv = env_class("milkrun/VRP-v0")
 VRPPEnv = env_class("milkrun/VRPP-v0")
 CVRPPEnv = env_class("milkrun/CVRPP-v0")

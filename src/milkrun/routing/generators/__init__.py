@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from milkrun.routing.generators.waste import SCWCVRPGenerator as SCWCVRPGenerator
     from milkrun.routing.generators.waste import SDWCVRPGenerator as SDWCVRPGenerator
     from milkrun.routing.generators.waste import WCVRPGenerator as WCVRPGenerator
+    from milkrun.routing.pdp.generator import PDPGenerator as PDPGenerator
     from milkrun.routing.vrp.generator import VRPGenerator as VRPGenerator
 
 __getattr__, __dir__, __all__ = lazy(
@@ -31,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
         ".tours": "CVRPGenerator TSPGenerator",
         ".waste": "SCWCVRPGenerator SDWCVRPGenerator WCVRPGenerator",
         "milkrun.routing.darp.generator": "DARPGenerator",
+        "milkrun.routing.pdp.generator": "PDPGenerator",
         "milkrun.routing.vrp.generator": "VRPGenerator",
     },
 )

@@ -19,6 +19,7 @@ from milkrun.routing.distance import MATRIX, travel
 LOCS, DEPOT, PRIZE, WEIGHT, DEMAND, AGE, FILL, MUST, NOISE, DAYS, SENSOR, TW, INIT = range(1, 14)
 BACKHAUL, LIMIT, VARIANT, SKILL, PENALTY, REAL_PRIZE = range(14, 20)
 CENTRES, MEMBERSHIP = 20, 21  # parts of the clustered law
+FLEET = 22
 COIN = 30  # + a purpose: whether a day brings any waste
 
 UNIFORM, NORMAL, CLUSTERED, MIXED = range(4)

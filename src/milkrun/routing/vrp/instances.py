@@ -25,63 +25,98 @@ RULES = (
 )
 MOST_VEHICLES = 2**30
 
+PER_DEPOT = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
+
+
+def number_of_depots(given: Mapping[str, np.ndarray], num_loc: int) -> dict[str, int]:
+    """The options `num_depots` and `num_loc` of instances (B, ...), which have `num_loc` customers with one depot."""
+    widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
+    if "depot" in given and given["depot"].ndim == 3:
+        widths.append(given["depot"].shape[1])
+    depots = max(widths, default=1)
+    nodes = num_loc + ("depot" not in given or "dist" in given)
+    joined = "depot" in given and "dist" not in given
+    return {"num_depots": depots, "num_loc": nodes if joined else nodes - depots}
+
 
 def complete(world: Any, values: dict[str, Any]) -> dict[str, Any]:
     """Adds the fields that are absent: no limit, one kind of vehicle, everything open."""
     sizes, config = world.sizes, world.config
     rows, depots, nodes = len(values["n_nodes"]), sizes["depots"], sizes["N"]
-    for name in ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost"):
-        array = values.get(name)
-        if array is not None and array.shape in ((rows,), (rows, 1)):
-            values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)  # one number for all depots
+    widen(values, rows, depots)
     given_fleet = "vehicles" in values
     absent: dict[str, tuple[Any, Any]] = {
         "n_depots": (np.int32, depots),
         "linehaul": (np.int32, 0),
         "capacity": (np.int32, config.truck),
         "vehicles": (np.int32, config.fleet),
-        "open_route": (bool, False),
+        **absent_options(sizes),
     }
     if sizes["pickups"]:
         absent |= {"backhaul": (np.int32, 0), "backhaul_class": (np.int32, 1)}
+    if sizes["restrictions"]:
+        absent |= {"serves": (np.int64, 2**depots - 1)}
+    fill_absent(world, values, absent)
+    if sizes["parts"] and config.vehicles is None and not given_fleet and is_readable(world, values):
+        # Each route serves a customer to the end or is full.
+        full = values["linehaul"].astype(np.int64).sum(axis=1) // np.maximum(values["capacity"].min(axis=1), 1)
+        most = np.minimum(config.num_loc + full, MOST_VEHICLES)
+        values["vehicles"] = np.repeat(most[:, None], depots, axis=1).astype(np.int32)
+    values["has_clock"] = has_clock(values, rows)
+    if sizes["choices"]:
+        values["alone"] = np.zeros((rows, nodes), np.int64)
+        if is_readable(world, values):
+            able = servable(world, values)[0].astype(np.int64)
+            values["alone"] = (able << np.arange(depots)[:, None]).sum(axis=1)
+    return values
+
+
+def widen(values: dict[str, Any], rows: int, depots: int) -> None:
+    """Repeats fields with one number for all depots."""
+    for name in PER_DEPOT:
+        array = values.get(name)
+        if array is not None and array.shape in ((rows,), (rows, 1)):
+            values[name] = np.repeat(array.reshape(rows, 1), depots, axis=1)
+
+
+def absent_options(sizes: Mapping[str, int]) -> dict[str, tuple[Any, Any]]:
+    """Type and value of absent fields of limits, costs and times: no limit, one kind of vehicle, no time of a stop."""
+    absent: dict[str, tuple[Any, Any]] = {"open_route": (bool, False)}
     if sizes["limited"]:
         absent |= {"distance_limit": (np.float32, math.inf), "duration_limit": (np.float32, math.inf)}
     if sizes["priced"]:
         absent |= {"fixed_cost": (np.float32, 0.0), "distance_cost": (np.float32, 1.0)}
     if sizes["clock"]:
         absent |= {"service_time": (np.float32, 0.0), "speed": (np.float32, 1.0)}
-    if sizes["restrictions"]:
-        absent |= {"serves": (np.int64, 2**depots - 1)}
+    return absent
+
+
+def fill_absent(world: Any, values: dict[str, Any], absent: Mapping[str, tuple[Any, Any]]) -> None:
+    """Adds absent fields, and absent windows."""
+    rows, sizes = len(values["n_nodes"]), world.sizes
     for name, (dtype, value) in absent.items():
         shape = (rows, *world.fields[name].shape(sizes))
         given = values.get(name)
         if given is None:
             values[name] = np.full(shape, value, dtype)
             if name == "serves":
-                values[name][:, :depots] = 0
+                values[name][:, : sizes["depots"]] = 0
         elif given.size == rows and given.shape != shape and math.prod(shape) == rows:
             values[name] = given.reshape(shape)
-    if sizes["parts"] and config.vehicles is None and not given_fleet and _readable(world, values):
-        # Each route serves a customer to the end or is full.
-        full = values["linehaul"].astype(np.int64).sum(axis=1) // np.maximum(values["capacity"].min(axis=1), 1)
-        most = np.minimum(config.num_loc + full, MOST_VEHICLES)
-        values["vehicles"] = np.repeat(most[:, None], depots, axis=1).astype(np.int32)
     if sizes["timed"] and "time_windows" not in values:
-        values["time_windows"] = np.full((rows, nodes, 2), (0.0, math.inf), np.float32)
+        values["time_windows"] = np.full((rows, sizes["N"], 2), (0.0, math.inf), np.float32)
+
+
+def has_clock(values: Mapping[str, Any], rows: int) -> np.ndarray:
+    """(rows,) whether some window of a row is finite."""
     windows = values.get("time_windows")
-    has_clock = np.zeros(rows, bool)
-    if windows is not None and windows.shape == (rows, nodes, 2) and windows.dtype.kind in "fiu":
-        has_clock = (np.isfinite(windows[..., 1]) | (windows[..., 0] > 0)).any(axis=1)
-    values["has_clock"] = has_clock
-    if sizes["choices"]:
-        values["alone"] = np.zeros((rows, nodes), np.int64)
-        if _readable(world, values):
-            able = servable(world, values)[0].astype(np.int64)
-            values["alone"] = (able << np.arange(depots)[:, None]).sum(axis=1)
-    return values
+    if windows is None or windows.ndim != 3 or windows.shape[2] != 2 or windows.dtype.kind not in "fiu":
+        return np.zeros(rows, bool)
+    found: np.ndarray = (np.isfinite(windows[..., 1]) | (windows[..., 0] > 0)).any(axis=1)
+    return found
 
 
-def _readable(world: Any, values: Mapping[str, Any]) -> bool:
+def is_readable(world: Any, values: Mapping[str, Any]) -> bool:
     """Whether all fields have their shape and hold numbers; others are refused by name later."""
     rows, known = len(values["n_nodes"]), [name for name in values if name in world.fields]
     return all(
@@ -103,12 +138,7 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
     if sizes["pickups"]:
         both = (arrays["linehaul"] > 0) & (arrays["backhaul"] > 0) & (arrays["backhaul_class"] == 1)
         refuse_where("backhaul", arrays["backhaul"], both, "under class 1 a customer has no linehaul and backhaul")
-    if sizes["timed"]:
-        opens, closes = arrays["time_windows"][..., 0], arrays["time_windows"][..., 1]
-        refuse_where("time_windows", closes, (opens > closes) & real, "the window closes before it opens")
-        refuse_where("time_windows", opens, ~np.isfinite(opens), "must be finite")
-    if sizes["clock"]:
-        refuse_where("speed", arrays["speed"], arrays["speed"] <= 0, "must be above 0")
+    check_times(world, arrays)
     if sizes["restrictions"]:
         refuse_where("serves", arrays["serves"], arrays["serves"] >> depots != 0, "names a depot that does not exist")
     able, broken = servable(world, arrays)
@@ -125,6 +155,17 @@ def check(world: Any, arrays: dict[str, np.ndarray]) -> None:
         refuse_where("alone", arrays["alone"], arrays["alone"] != bits, "is derived from the other fields")
 
 
+def check_times(world: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises BadInstance for windows that close before they open, and a speed of 0."""
+    sizes, real = world.sizes, np.arange(world.sizes["N"]) < arrays["n_nodes"][:, None]
+    if sizes["timed"]:
+        opens, closes = arrays["time_windows"][..., 0], arrays["time_windows"][..., 1]
+        refuse_where("time_windows", closes, (opens > closes) & real, "the window closes before it opens")
+        refuse_where("time_windows", opens, ~np.isfinite(opens), "must be finite")
+    if sizes["clock"]:
+        refuse_where("speed", arrays["speed"], arrays["speed"] <= 0, "must be above 0")
+
+
 def servable(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(Q, depots, N): whether a vehicle of a depot can serve a customer alone, and the first rule that it breaks, from
     1; 0 for customers that are served and depots that do not exist."""
@@ -132,7 +173,7 @@ def servable(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
     depots, nodes = sizes["depots"], np.arange(sizes["N"])
     exists = (np.arange(depots) < arrays["n_depots"][:, None]) & (arrays["vehicles"] > 0)
     wanted = (nodes >= depots) & (nodes < arrays["n_nodes"][:, None])
-    way, home = _ways(world, arrays)
+    way, home = ways(world, arrays)
     home = np.where(arrays["open_route"][:, None, None], 0.0, home)
     capacity = arrays["capacity"][:, :, None]
     broken = []
@@ -151,14 +192,14 @@ def servable(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
         if opens is not None and closes is not None:
             arrival = opens[:, :depots, None] + offset
             ready = np.maximum(arrival, opens[:, None]) + service
-            broken.append((2, ~_fits(arrival, closes[:, None])))
-            returns = ~_fits(ready + home / speed, latest)
+            broken.append((2, ~fits(arrival, closes[:, None])))
+            returns = ~fits(ready + home / speed, latest)
             broken.append((3, returns & ~arrays["open_route"][:, None, None]))
         if sizes["limited"]:
             waits = 0.0 if opens is None else np.maximum(0.0, opens[:, None] - offset - latest)
-            broken.append((4, ~_fits(way + home, arrays["distance_limit"].astype(np.float64)[:, :, None])))
+            broken.append((4, ~fits(way + home, arrays["distance_limit"].astype(np.float64)[:, :, None])))
             duration = offset + waits + service + home / speed
-            broken.append((5, ~_fits(duration, arrays["duration_limit"].astype(np.float64)[:, :, None])))
+            broken.append((5, ~fits(duration, arrays["duration_limit"].astype(np.float64)[:, :, None])))
     able = exists[:, :, None] & wanted[:, None]
     first = np.zeros(way.shape, np.int8)
     for number, wrong in reversed(broken):
@@ -168,11 +209,12 @@ def servable(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, 
     return able, np.where(exists[:, :, None], first, 0)
 
 
-def _fits(x: Any, limit: Any) -> Any:
+def fits(x: Any, limit: Any) -> Any:
+    """`fits` of routing/distance.py for whole arrays."""
     return x <= limit + np.minimum(0.5, TOL * np.maximum(1.0, np.abs(limit)))
 
 
-def _ways(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def ways(world: Any, arrays: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(Q, depots, N): distances from each depot to all nodes, and back."""
     depots = world.sizes["depots"]
     if world.sizes["M"]:
@@ -239,14 +281,14 @@ def _why_not_in_time(world: Any, row: int, q: int, k: int, j: int) -> str:
     if world.sizes["timed"]:
         opens, closes = (float(x) for x in world.time_windows[q, j])
         arrival = float(world.current_time[row, 0]) + way / speed
-        if not _fits(arrival, closes):
+        if not fits(arrival, closes):
             return f"late: arrives {arrival:.6g}, closes {closes:.6g}"
         back, day = max(arrival, opens) + service + home / speed, float(world.time_windows[q, k, 1])
-        if not world.open_route[q] and not _fits(back, day):
+        if not world.open_route[q] and not fits(back, day):
             return f"late home: returns {back:.6g}, closes {day:.6g}"
     if world.sizes["limited"]:
         far, limit = float(world.route_length[row]) + way + home, float(world.distance_limit[q, k])
-        if not _fits(far, limit):
+        if not fits(far, limit):
             return f"too far: {far:.6g} > {limit:.6g}"
         return f"too long: the route would take more than {float(world.duration_limit[q, k]):.6g}"
     return "closed"

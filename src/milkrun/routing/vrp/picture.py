@@ -22,6 +22,14 @@ def routes_of(world: Any, row: int) -> list[tuple[int, list[int]]]:
     return routes
 
 
+def driven(world: Any, row: int) -> list[int]:
+    """The nodes in the order driven, each route from and to its own depot."""
+    nodes: list[int] = []
+    for k, customers in routes_of(world, row):
+        nodes += [k, *customers, *([k] if customers else [])]
+    return nodes
+
+
 def scene(world: Any, row: int) -> Scene:
     q, depots = world.instance_row[row], world.first_customer
     n, several = int(world.n_nodes[q]), bool(world.n_depots[world.instance_row[row]] > 1)
@@ -59,7 +67,7 @@ def scene(world: Any, row: int) -> Scene:
         **plain,
     )
     if world.config.record:
-        _add_routes(world, s, row)
+        add_routes(world, s, row)
     s.vehicle("truck", places[world.current_node[row]], shape="truck")
     s.gauge("load", world.peak[row], world.capacity[q, world.current_depot[row]])
     s.figure("length", world.tour_length[row])
@@ -73,7 +81,7 @@ def scene(world: Any, row: int) -> Scene:
     return s
 
 
-def _add_routes(world: Any, s: Scene, row: int) -> None:
+def add_routes(world: Any, s: Scene, row: int) -> None:
     """One route mark for each depot, its trips one after the other."""
     routes = routes_of(world, row)
     at_home = world.current_node[row] < world.first_customer

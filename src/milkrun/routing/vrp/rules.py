@@ -12,17 +12,8 @@ import math
 import numpy as np
 
 from milkrun.core.kernels import kernel
-from milkrun.routing.distance import EUCLID, MATRIX, TOL, fits, travel
-
-NO_BITS = np.int64(0)
-ONE_BIT = np.int64(1)
-
-
-@kernel(inline=True)
-def tolerant(limit):
-    """x <= tolerant(limit) is fits(x, limit)."""
-    return limit + min(0.5, TOL * max(1.0, abs(limit)))
-
+from milkrun.routing.distance import EUCLID, MATRIX, fits, travel
+from milkrun.routing.routes import NO_BITS, ONE_BIT, closing, of_use, opening, stand_ready, tolerant, with_vehicles
 
 # -- a route ----------------------------------------------------------------------------------------------------------
 
@@ -30,65 +21,10 @@ def tolerant(limit):
 @kernel(inline=True)
 def start_route(w, b, q, k):
     """A vehicle of depot k stands ready: empty, and not yet counted as used."""
-    w.has_vehicle[b] = True
-    w.current_depot[b] = k
-    w.current_node[b] = k
+    stand_ready(w, b, q, k)
     w.delivered[b] = 0
     w.picked[b] = 0
     w.peak[b] = 0
-    w.route_length[b] = 0
-    if w.clock > 0:
-        w.route_duration[b, 0] = 0
-        w.start_early[b, 0] = opening(w, q, k)
-        w.start_late[b, 0] = closing(w, q, k)
-        w.current_time[b, 0] = w.start_early[b, 0]
-
-
-@kernel(inline=True)
-def drive(w, b, q, node, leg):
-    """Drives a leg; returns its cost."""
-    cost = leg * price(w, q, w.current_depot[b])
-    w.tour_length[b] = w.tour_length[b] + leg
-    w.route_length[b] = w.route_length[b] + leg
-    w.cost[b] = w.cost[b] + cost
-    w.current_node[b] = node
-    return cost
-
-
-@kernel(inline=True)
-def price(w, q, k):
-    """The cost of a unit of distance."""
-    return np.float64(w.distance_cost[q, k]) if w.priced > 0 else 1.0
-
-
-# -- the clock --------------------------------------------------------------------------------------------------------
-
-
-@kernel(inline=True)
-def opening(w, q, j):
-    return np.float64(w.time_windows[q, j, 0]) if w.timed > 0 else 0.0
-
-
-@kernel(inline=True)
-def closing(w, q, j):
-    return np.float64(w.time_windows[q, j, 1]) if w.timed > 0 else math.inf
-
-
-@kernel(inline=True)
-def advance_clock(w, b, q, node, leg):
-    """Serves a customer at the end of a leg.
-
-    The vehicle may leave at any time from `start_early` to `start_late` without a later or a longer route; it leaves
-    later, instead of waiting, as long as no window before closes.
-    """
-    offset = w.route_duration[b, 0] + leg / np.float64(w.speed[q, 0])
-    opens, closes = opening(w, q, node), closing(w, q, node)
-    early, late = np.float64(w.start_early[b, 0]), np.float64(w.start_late[b, 0])
-    wait = max(0.0, opens - offset - late)
-    w.start_early[b, 0] = max(opens - offset, early) - wait
-    w.start_late[b, 0] = min(closes - offset, late)
-    w.route_duration[b, 0] = offset + wait + w.service_time[q, node]
-    w.current_time[b, 0] = w.start_early[b, 0] + w.route_duration[b, 0]
 
 
 # -- the mask of the customers ----------------------------------------------------------------------------------------
@@ -194,15 +130,6 @@ def close_long(w, b, q, k, n):
 
 
 @kernel(inline=True)
-def with_vehicles(w, b, q):
-    """The depots that have a vehicle left, a bit each."""
-    bits = NO_BITS
-    for k in range(w.n_depots[q]):
-        bits |= np.int64(w.vehicles_left[b, k] > 0) << k
-    return bits
-
-
-@kernel(inline=True)
 def candidates(w, b, q):
     """The depots whose next vehicle has a customer to serve, a bit each. Needs an unserved customer."""
     ready = with_vehicles(w, b, q)
@@ -215,23 +142,7 @@ def candidates(w, b, q):
             begins = (not w.visited[b, j]) & ((w.linehaul[q, j] > 0) | (w.backhaul[q, j] == 0))
             needed |= w.alone[q, j] & -np.int64(begins)
         return ready & needed
-    for j in range(w.depots, n):
-        needed |= w.alone[q, j] & -np.int64(not w.visited[b, j])
-    return ready & needed
-
-
-@kernel(inline=True)
-def is_covered(w, b, q):
-    """Each unserved customer can be served by a vehicle that has not left its depot."""
-    ready = with_vehicles(w, b, q)
-    if w.choices == 0:
-        return ready != NO_BITS
-    if ready == (ONE_BIT << w.n_depots[q]) - ONE_BIT:
-        return True
-    for j in range(w.depots, w.n_nodes[q]):
-        if not w.visited[b, j] and (w.alone[q, j] & ready) == NO_BITS:
-            return False
-    return True
+    return ready & of_use(w, b, q)
 
 
 @kernel

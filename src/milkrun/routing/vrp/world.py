@@ -29,20 +29,17 @@ from milkrun.core.kernels import kernel
 from milkrun.render.scene import Chart, Scene
 from milkrun.routing.distance import travel
 from milkrun.routing.generators.laws import DEPOT_TYPES
+from milkrun.routing.routes import NO_BITS, ONE_BIT, advance_clock, drive_on, leave, must_go_on, open_depots
 from milkrun.routing.vehicle import ON_PADDING, OVERLOADED, Routing, clear_record, is_on_padding, write_down
 from milkrun.routing.vrp import instances, picture
 from milkrun.routing.vrp.config import LAWS, VRPConfig
 from milkrun.routing.vrp.generator import generate
 from milkrun.routing.vrp.rules import (
-    ONE_BIT,
-    advance_clock,
     candidates,
     close_far,
     close_forbidden,
     close_late,
     close_long,
-    drive,
-    is_covered,
     measure,
     open_by_load,
     start_route,
@@ -58,7 +55,6 @@ EXISTS = {
     "restricted": {"serves"},
 }
 """The options that given fields switch on."""
-PER_DEPOT = ("capacity", "vehicles", "distance_limit", "duration_limit", "fixed_cost", "distance_cost")
 
 MISCOUNTED, NO_SUCH_DEPOT, NOT_AT_HOME = 3, 4, 5
 """Faults of a loaded state."""
@@ -266,13 +262,8 @@ class VRP(Routing):
         found: dict[str, Any] = {option: True for option, fields in EXISTS.items() if fields & set(given)}
         if "time_windows" in given and not {"distance_limit", "duration_limit"} & set(given):
             found.pop("limits", None)  # stops and speed belong to the windows
-        widths = [given[name].shape[1] for name in PER_DEPOT if name in given and given[name].ndim == 2]
-        if "depot" in given and given["depot"].ndim == 3:
-            widths.append(given["depot"].shape[1])
-        depots, base = max(widths, default=1), super().options_for(given)
-        nodes = base["num_loc"] + ("depot" not in given or "dist" in given)
-        joined = "depot" in given and "dist" not in given
-        return {**base, **found, "num_depots": depots, "num_loc": nodes if joined else nodes - depots}
+        base = super().options_for(given)
+        return {**base, **found, **instances.number_of_depots(given, base["num_loc"])}
 
     def check_states(self, arrays: dict[str, np.ndarray]) -> None:
         super().check_states(arrays)
@@ -287,11 +278,7 @@ class VRP(Routing):
         return picture.scene(self, row)
 
     def driven(self, row: int) -> list[int]:
-        """The nodes in the order driven, each route from and to its own depot."""
-        nodes: list[int] = []
-        for k, customers in picture.routes_of(self, row):
-            nodes += [k, *customers, *([k] if customers else [])]
-        return nodes
+        return picture.driven(self, row)
 
     chart_fields: ClassVar[tuple[str, ...]] = ("current_node", "current_depot")
 
@@ -344,13 +331,7 @@ def visit(w, b, q, j):
     """Drives to a customer and serves it."""
     k, here = w.current_depot[b], w.current_node[b]
     leg = travel(w, q, here, j)
-    fixed = 0.0
-    if here < w.depots:
-        w.vehicles_left[b, k] -= 1
-        w.trips[b] += 1
-        if w.priced > 0:
-            fixed = np.float64(w.fixed_cost[q, k])
-            w.cost[b] = w.cost[b] + fixed
+    fixed = leave(w, b, q) if here < w.depots else 0.0
     if w.clock > 0:
         advance_clock(w, b, q, j, leg)
     pay(w, b, drive_on(w, b, q, j, leg), fixed)
@@ -387,14 +368,6 @@ def go_home(w, b, q, following):
     else:
         w.terminated[b] = True
         w.reward[b] -= w.unserved_price * w.unserved[b]
-
-
-@kernel(inline=True)
-def drive_on(w, b, q, node, leg):
-    """Drives a leg; returns what it adds to the objective: its cost, or the growth of the longest route."""
-    before = max(np.float64(w.longest[b]), np.float64(w.route_length[b]))
-    cost = drive(w, b, q, node, leg)
-    return max(before, np.float64(w.route_length[b])) - before if w.by_longest else cost
 
 
 @kernel(inline=True)
@@ -440,27 +413,8 @@ def mark_customers(w, b, q, n):
 @kernel(inline=True)
 def mark_depots(w, b, q, n):
     """Opens the depots of the next vehicle; without one, the vehicle's own depot, which ends the row."""
-    if w.has_vehicle[b] and w.current_node[b] < w.depots:
-        return  # the vehicle stands ready: some customer is open
-    k = w.current_depot[b]
-    if w.unserved[b] == 0:
-        w.action_mask[b, k] = True
-        return
-    if w.has_vehicle[b] and not is_covered(w, b, q) and any_open(w, b, n):
-        return  # somebody depends on this vehicle
-    ready = candidates(w, b, q)
-    for a in range(w.n_depots[q]):
-        w.action_mask[b, a] = (ready >> a) & ONE_BIT != 0
-    if ready == 0:
-        w.action_mask[b, k] = True
-
-
-@kernel
-def any_open(w, b, n):
-    for j in range(w.depots, n):
-        if w.action_mask[b, j]:
-            return True
-    return False
+    if not must_go_on(w, b, q, n):
+        open_depots(w, b, q, candidates(w, b, q) if w.unserved[b] > 0 else NO_BITS)
 
 
 @kernel
