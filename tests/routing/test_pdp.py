@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 import milkrun
-from milkrun.core.errors import BadInstance, ConfigError
+from milkrun.core.errors import BadInstance, ConfigError, FormatError
 from milkrun.core.instances import instances_of
+from milkrun.routing.instances import read, replay, solution_of
 from milkrun.routing.pdp import PDP
 from milkrun.routing.tasks import PDP as Task
+from tests.published import published_file
 from tests.reference import pdp as reference
 from tests.routing.fleet_cases import PAIR_RULES, PAIRED, UNSERVED_COST, build, dataset, draw_pdp, mixed
-from tests.routing.test_fleet_published import LI_LIM, li_lim, listed_routes, text_of
+from tests.routing.test_fleet_published import LI_LIM, listed_routes, text_of
 from tests.routing.test_vrp import PER_DEPOT, finished
 from tests.routing.test_vrp_reference import PAIRS
 
@@ -247,21 +249,68 @@ def test_places_are_those_of_the_cvrp():
     assert np.array_equal(one.locs, other.locs)
 
 
-REFUSED = {"lc204": 20_000}
-"""Plans of which a search of 2,000 deliveries refuses a node."""
-
-
 @pytest.mark.parametrize("name", [name for name in LI_LIM if name != "lr2_2_8"])
 def test_published_plans_of_li_and_lim(name):
-    """Each action of the plan is allowed, and the return is minus its length."""
-    data, place = li_lim(name)
-    one = {field: array[0] for field, array in data.items()}
-    one |= {field: one[field].astype(np.int32) for field in ("demand", "capacity")}
-    one["vehicles"] = np.array([len(place)])
-    world = PDP.from_instances([one], autoreset="disabled", max_steps=None, search_limit=REFUSED.get(name, 2000))
-    for customers in listed_routes(text_of(f"lilim/{name}.sol")):
-        for action in [*place[customers].tolist(), 0]:
+    """Each action of the plan is allowed, the return is minus its length; a route backwards is refused."""
+    instance = read(published_file(f"routing2/lilim/{name}.txt"))
+    plan = [tuple(route) for route in listed_routes(text_of(f"lilim/{name}.sol"))]  # lc204.sol lacks the last line end
+    assert replay(instance, plan) == (pytest.approx(LI_LIM[name][1], abs=5.1e-5), True, None)
+    world = instance.world(autoreset="disabled", max_steps=None)
+    place = {number: node for node, number in enumerate(instance.numbers)}
+    for customers in plan:
+        for action in [*(place[j] for j in customers), 0]:
             assert world.action_mask[0, action], world.why_illegal(0, action)
             world.step([action])
     assert world.terminated[0] and (world.trips[0], world.unserved[0]) == (LI_LIM[name][0], 0)
     assert -world.objective[0] == pytest.approx(LI_LIM[name][1], abs=1e-3)
+    assert list(solution_of(instance, world.taken(0)).routes) == plan
+    backwards = [plan[0][::-1], *plan[1:]]
+    assert "comes before its pickup" in replay(instance, backwards)[2]
+
+
+PAIR_FILE = """2 9 1
+0 0 0 0 0 50 0 0 0
+1 0 4 -2 0 50 1 3 0
+2 3 4 3 0 50 1 0 4
+3 3 0 2 0 50 1 0 1
+4 0 8 -3 0 50 1 2 0
+"""
+
+
+def read_text(tmp_path, text):
+    path = tmp_path / "pairs.txt"
+    path.write_text(text)
+    return read(path)
+
+
+def test_a_file_of_pairs(tmp_path):
+    """Pickups 2 and 3 become nodes 1 and 2, their deliveries 4 and 1 nodes 3 and 4."""
+    instance = read_text(tmp_path, PAIR_FILE)
+    assert instance.numbers == (0, 2, 3, 4, 1) and (instance.vehicles, instance.kind) == (2, "PDPTW")
+    assert instance.fields["demand"].tolist() == [0, 3, 2, -3, -2]
+    assert replay(instance, [[3, 2, 4, 1]]) == (20, True, None)  # 3 + 4 + 5 + 4 + 4
+    assert replay(instance, [[3, 2, 4]])[2].startswith("route 1 goes home with the goods of pickup 2")
+    assert instance.world().vehicles.tolist() == [[2]]
+    one = read_text(tmp_path, PAIR_FILE.replace("2 9 1", "1 9 1", 1)).with_fleet("enforce")
+    assert one.world().vehicles.tolist() == [[1]] and one.world_id == "milkrun/PDP-v0"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("2 9 1", "2 2 1", "a pickup of 3 is not within 1..2"),
+        ("2 9 1", "2 9 -1", "'-1' is below 0"),
+        ("3 3 0 2 0", "3 3 0 1 0", "node 3 loads 1, node 1 unloads 2"),
+        ("1 3 0\n", "1 2 0\n", "node 1 names node 2, which does not name node 1"),
+        ("1 0 4\n", "1 2 4\n", "node 2 must name its pickup or its delivery"),
+        ("0 50 1 0 1\n", "0 50 1 1 0\n", "are no pickup and delivery"),
+        ("4 0 8 -3 0 50 1 2 0\n", "", "4 nodes"),
+        ("1 0 4 -2 0 50", "1 0 4 -2 60 50", "the window closes at 50, before it opens at 60"),
+        ("0 0 0 0 0 50 0", "0 0 0 0 0 50 1", "the depot has no demand"),
+    ],
+)
+def test_a_fault_in_a_file_of_pairs(tmp_path, old, new, sentence):
+    """Each fault is a FormatError with the line."""
+    assert old in PAIR_FILE
+    with pytest.raises(FormatError, match=sentence):
+        read_text(tmp_path, PAIR_FILE.replace(old, new, 1))

@@ -1,4 +1,6 @@
-"""Instances of the literature: TSPLIB, CVRPLIB, VRPLIB, OPLib, Solomon and Cordeau. Read, play, check and write.
+"""Instances of the literature: TSPLIB, CVRPLIB, VRPLIB, OPLib, Solomon, Cordeau, Li and Lim.
+
+Read, play, check and write.
 
 instance = read("A-n32-k5.vrp")
 world = instance.world(repeat=64)
@@ -13,7 +15,7 @@ import os
 from pathlib import Path
 
 from milkrun.core.errors import ConfigError, FormatError
-from milkrun.routing.instances import cordeau, mdvrp, solomon, tsplib
+from milkrun.routing.instances import cordeau, lilim, mdvrp, solomon, tsplib
 from milkrun.routing.instances.darp import DARPInstance
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.replay import replay, solution_of
@@ -36,7 +38,7 @@ def read(path: str | os.PathLike[str], fleet: str | None = None) -> Instance | D
         if fleet not in (None, "enforce"):
             raise ConfigError(f"fleet is {fleet!r}: the fleet of a dial-a-ride file is a limit")
         return cordeau.parse(text)
-    instance = next((kind for kind in (solomon, mdvrp) if kind.looks_like(text)), tsplib).parse(text)
+    instance = next((kind for kind in (solomon, lilim, mdvrp) if kind.looks_like(text)), tsplib).parse(text)
     if fleet is not None:
         instance = instance.with_fleet(fleet)
     if instance.best is not None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from milkrun.core.arguments import check_count, check_number
 from milkrun.core.errors import ConfigError
 from milkrun.core.registry import each_world, named_world, world_spec
-from milkrun.routing.instances.translations import TRANSLATIONS, VRP
+from milkrun.routing.instances.translations import TRANSLATIONS, VRP, WITH_FLEETS
 from milkrun.routing.tasks.distances import distance_matrix
 
 TOURS = ("TSP", "ATSP")
@@ -29,7 +29,7 @@ class Instance:
 
     name: str
     kind: str
-    """TSP, ATSP, CVRP, CVRPTW, PCVRPTW, VRPB, VRPSPD, MDVRP, MDVRPTW, HFVRP or OP"""
+    """TSP, ATSP, CVRP, CVRPTW, PCVRPTW, VRPB, VRPSPD, MDVRP, MDVRPTW, HFVRP, PDPTW or OP"""
     n: int
     """customers; in the TSP and ATSP, nodes"""
     locs: NDArray[np.float64] | None
@@ -54,6 +54,8 @@ class Instance:
     """with several depots, the depot of each vehicle: route k of a solution is driven by vehicle k"""
     first_customer: int = 1
     """the number of the first customer in solutions of this file"""
+    numbers: tuple[int, ...] = ()
+    """the number in the file of each node, if that is another one"""
     depot_score: float = 0.0
     """in orienteering, what the depot adds to the published score"""
     fixed_edges: tuple[tuple[int, int], ...] = ()
@@ -91,14 +93,14 @@ class Instance:
     @property
     def world_id(self) -> str:
         """The id of the world that plays it: `in_world`, or the first one with this kind among its `file_kinds`."""
-        return self.in_world or (VRP if self.fleet == "enforce" else next(self.worlds))
+        return self.in_world or next(id for id in self.worlds if self.fleet != "enforce" or id in WITH_FLEETS)
 
     def for_world(self, world: str) -> Instance:
         """The same problem, played in another world of its kind."""
         spec = named_world(world)
         if self.kind not in spec.load().file_kinds:
             raise ConfigError(f"{self.name}: {spec.id} plays no {self.kind} file")
-        if self.fleet == "enforce" and spec.id != VRP:
+        if self.fleet == "enforce" and spec.id not in WITH_FLEETS:
             raise ConfigError(f"{self.name}: fleet='enforce', but {spec.id} has no limit of vehicles")
         return replace(self, in_world=spec.id)
 
@@ -108,7 +110,7 @@ class Instance:
             raise ConfigError(f"fleet is {fleet!r}, allowed are 'enforce' and 'ignore'")
         if fleet == "enforce" and self.vehicles is None:
             raise ConfigError(f"{self.name}: fleet='enforce', but the file states no number of vehicles")
-        if fleet == "enforce" and self.kind not in world_spec(VRP).load().file_kinds:
+        if fleet == "enforce" and not any(id in WITH_FLEETS for id in self.worlds):
             raise ConfigError(f"{self.name}: fleet='enforce', but no world limits the vehicles of a {self.kind}")
         return replace(self, fleet=fleet)
 

@@ -38,7 +38,7 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
     if isinstance(found, str):
         return math.inf, False, found
     instance = dataclasses.replace(instance, fixed_edges=())
-    plan = _actions(instance, routes, found)
+    plan = _actions(instance, _nodes(instance, routes), found)
     played, refused = _play(instance, plan)
     checked, broken = _check(instance, plan)
     if (refused is None) != (broken is None):
@@ -55,6 +55,8 @@ def replay(instance: Instance, solution: Solution | Routes) -> tuple[float, bool
 def solution_of(instance: Instance, actions: Sequence[int]) -> Solution:
     """The routes in the actions of a world, in the numbers of the file; with several depots one a vehicle, in order."""
     depots, actions = instance.num_depots, [int(a) for a in actions]
+    if instance.numbers:
+        actions = [instance.numbers[a] for a in actions]
     if instance.is_tour:
         return Solution(((0, *(node for node in actions if node != 0)),))
     shift, at = instance.first_customer - depots, 0
@@ -135,6 +137,14 @@ def _ends_elsewhere(solution: Solution) -> str | None:
         f"route {k} leaves depot {start + 1} and ends at depot {end + 1}" for k, (start, end) in pairs if start != end
     )
     return next(said, None)
+
+
+def _nodes(instance: Instance, routes: list[list[int]]) -> list[list[int]]:
+    """The routes in the order of the world's nodes, if the file has another one."""
+    if not instance.numbers:
+        return routes
+    place = {number: node for node, number in enumerate(instance.numbers)}
+    return [[place[number] for number in route] for route in routes]
 
 
 def _actions(instance: Instance, routes: list[list[int]], depots: list[int]) -> list[int]:

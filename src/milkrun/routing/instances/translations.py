@@ -11,6 +11,8 @@ import numpy as np
 from milkrun.core.errors import BadInstance
 
 VRP, CVRPP = "milkrun/VRP-v0", "milkrun/CVRPP-v0"
+WITH_FLEETS = (VRP, "milkrun/PDP-v0")
+"""The worlds that limit the number of vehicles."""
 HEAVIEST = 2.0**24
 """Single precision, in which the CVRPP adds weights, represents every whole number up to this."""
 

@@ -20,7 +20,7 @@ from milkrun.routing.instances import solomon, tsplib
 from milkrun.routing.instances.instance import Instance
 from milkrun.routing.instances.text import Text
 
-UNWRITTEN = ("MDVRP", "MDVRPTW", "HFVRP", "OP")
+UNWRITTEN = ("MDVRP", "MDVRPTW", "HFVRP", "PDPTW", "OP")
 
 
 def write(instance: Instance, path: str | os.PathLike[str]) -> None:

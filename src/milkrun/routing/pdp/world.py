@@ -79,6 +79,7 @@ class PDP(Routing):
     Config = PDPConfig
     config: PDPConfig
     task = "milkrun.routing.tasks:PDP"
+    file_kinds: ClassVar[Any] = {"PDPTW": {"search_limit": 20_000}}  # of published plans 2,000 refuse one more
     generator = "milkrun.routing.pdp.generator:PDPGenerator"
     default_solver = ""
     figure = "milkrun.replay.figures:figure_of_routes"
