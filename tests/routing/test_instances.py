@@ -200,6 +200,8 @@ def test_service_counts_towards_the_trip_limit_and_not_the_cost(file):
 def test_the_cost_of_a_solver_excludes_service(file, method):
     """The rectangle: one trip takes 14 + 3 * 2 = 20 and costs 14. A limit of 19.5 requires two trips, the cheapest to
     customer 1 and back, 6, and over 2 and 3, 12. On a matrix, two stops: 12."""
+    if method in ("pyvrp", "ortools"):
+        pytest.importorskip(method, reason="needs the extra 'solvers'")
     text = CVRP.replace("A-n4-k2", "CMT0").replace("CAPACITY : 10", "CAPACITY : 15\nDISTANCE : 20\nSERVICE_TIME : 2")
     for change, best in ((text, 14), (text.replace("DISTANCE : 20", "DISTANCE : 19.5"), 18), (SERVED, 12)):
         instance = read(file(change))
