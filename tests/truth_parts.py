@@ -21,7 +21,7 @@ PARTS = {
     "delivery": "truth/test_truckdrone_* truth/test_tspd_*",
     "docs": "docs/*",
     "files": "truth/test_files_exactly replay/* bench/*",
-    "fleets": "truth/test_fleet_* truth/test_vrp_* routing/test_fleet_published",
+    "fleets": "truth/test_fleet_* truth/test_vrp_* routing/test_fleet_published api/test_rl4co_mtvrp",
     "fuzz": "truth/test_fuzz_[!t]* truth/test_fuzz_tensordicts cli/* tracking/test_link_server tracking/test_link_wire",
     "fuzz-tracking": "truth/test_fuzz_tracking",
     "interpreter": "core/test_interpreted_worlds tracking/test_check_world",

@@ -23,6 +23,7 @@ NAMES = (
     "TSPkoptEnv",
     "CVRPEnv",
     "PDPEnv",
+    "PCTSPEnv",
     "VRPEnv",
     "VRPPEnv",
     "CVRPPEnv",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from milkrun.learn import reinforce
+from milkrun.learn.network import each_table
 from milkrun.learn.reinforce import backward, log_likelihood, stack
 from tests.learn.tools import WORLDS, doubled, gradients, network_of, player_of, step_by_step, world_of
 
@@ -35,7 +36,7 @@ def test_scored_at_once_equals_step_by_step_in_float64(world_id, starts):
 
     network.zero_grad()
     tables, choices = network.encode(nodes.double()), stack(records)
-    fast, _ = log_likelihood(network, tables.detach(), choices.record)
+    fast, _ = log_likelihood(network, each_table(tables, torch.Tensor.detach), choices.record)
     sums = torch.zeros_like(advantage).scatter_add_(1, choices.row, fast * choices.kept)
     assert torch.allclose(sums, slow.detach(), rtol=1e-10, atol=1e-10)
     backward(network, tables, choices, advantage)

@@ -151,7 +151,7 @@ class PDP(Routing):
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {
         **Routing.faults,
         OVERLOADED: ("load", "over the capacity of the vehicle"),
-        MISCOUNTED: ("unserved", "is not the number of nodes that are not visited"),
+        MISCOUNTED: ("unserved", "is not the number of nodes that are not visited; n_nodes is {n_nodes}"),
         NO_SUCH_DEPOT: ("current_depot", "is padding: n_depots is {n_depots}"),
         NOT_AT_HOME: ("has_vehicle", "a row without a vehicle is at a depot"),
         UNPAIRED: ("aboard", "goods are aboard between their pickup and their delivery"),

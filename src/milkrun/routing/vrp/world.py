@@ -56,7 +56,7 @@ EXISTS = {
 }
 """The options that given fields switch on."""
 
-MISCOUNTED, NO_SUCH_DEPOT, NOT_AT_HOME = 3, 4, 5
+MISCOUNTED, NO_SUCH_DEPOT, NOT_AT_HOME, OVER_PICKED, OVER_DELIVERED = 3, 4, 5, 6, 7
 """Faults of a loaded state."""
 
 
@@ -174,7 +174,9 @@ class VRP(Routing):
     faults: ClassVar[Mapping[int, tuple[str, str]]] = {
         **Routing.faults,
         OVERLOADED: ("peak", "over the capacity of the vehicle"),
-        MISCOUNTED: ("unserved", "is not the number of customers that are not visited"),
+        OVER_PICKED: ("picked", "over the capacity of the vehicle"),
+        OVER_DELIVERED: ("delivered", "over the capacity of the vehicle"),
+        MISCOUNTED: ("unserved", "is not the number of customers that are not visited; n_nodes is {n_nodes}"),
         NO_SUCH_DEPOT: ("current_depot", "is padding: n_depots is {n_depots}"),
         NOT_AT_HOME: ("has_vehicle", "a row without a vehicle is at a depot"),
     }
@@ -425,8 +427,12 @@ def fault(w, b):
     q, k = w.instance_row[b], w.current_depot[b]
     if k >= w.n_depots[q]:
         return NO_SUCH_DEPOT
-    if max(w.peak[b], w.picked[b], w.delivered[b]) > w.capacity[q, k]:
+    if w.peak[b] > w.capacity[q, k]:
         return OVERLOADED
+    if w.picked[b] > w.capacity[q, k]:
+        return OVER_PICKED
+    if w.delivered[b] > w.capacity[q, k]:
+        return OVER_DELIVERED
     if not w.has_vehicle[b] and w.current_node[b] >= w.depots:
         return NOT_AT_HOME
     left = 0
