@@ -40,6 +40,7 @@ learn/test_policy
 learn/test_sampling
 api/test_rl4co_every_world
 learn/test_sb3
+api/test_rl4co_mtvrp
 docs/test_examples
 truth/test_fuzz_tensordicts
 api/test_binding_interrupts
