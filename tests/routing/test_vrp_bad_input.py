@@ -92,6 +92,7 @@ def test_contradictory_options_are_refused(sentence, options):
         {"variant": "all48", "law": "mvmoe", "depot_type": "corner"},
         {"variant": "all48", "law": "skills", "restricted": True, "max_demand": 0},
         {"split": True, "capacity": 1},
+        {"split": True, "capacity": 1, "vehicles": 2**30},
         {"preset": "svrp"},
     ],
 )

@@ -1,7 +1,7 @@
-"""The solvers of `VRP-v0`: PyVRP, and the policy-free heuristics that need no extra.
+"""The solver of `VRP-v0`, which is PyVRP.
 
-An instance becomes a `Fleet`: one instance in float64, with its depots, limits and windows. A method returns routes,
-(depot, customers); `solve_job` turns them into actions and prices these by the checker of the world.
+An instance becomes a `Fleet`: one instance in float64, with its depots, limits and windows. The solver returns actions,
+which `solve_job` prices by the checker of the world.
 """
 
 from __future__ import annotations

@@ -132,9 +132,11 @@ class VRPConfig(RoutingConfig):
     @property
     def fleet(self) -> int:
         """The vehicles of each depot; by default as many as any plan needs."""
-        if self.vehicles is not None:
-            return self.vehicles
-        # Each route serves a customer to the end or, with split deliveries, is full.
+        return self.most_routes if self.vehicles is None else self.vehicles
+
+    @property
+    def most_routes(self) -> int:
+        """The most routes of a plan: each serves a customer to the end or, with split deliveries, is full."""
         return self.num_loc + (self.num_loc * self.max_demand // self.truck if self.split else 0)
 
     @property

@@ -232,7 +232,7 @@ def draw_wide_windows(w, b, q):
     for j in range(w.depots, w.N):
         there, back = longest_way(w, q, j)
         latest = day - back - service
-        # The centre is between the first arrival and the latest start, so everybody can be served alone.
+        # The centre is between the first arrival and the latest start, so each customer can be served alone.
         centre = there + (latest - there) * uniform(s, 2 * (j - w.depots))
         half = day / 3.0 + (0.1 * unit - day / 3.0) * uniform(s, 2 * (j - w.depots) + 1)
         w.service_time[q, j] = service
@@ -242,7 +242,7 @@ def draw_wide_windows(w, b, q):
 
 @kernel
 def draw_limit(w, b, q):
-    """A limit of the distance that lets some depot serve everybody."""
+    """A limit of the distance that lets some depot serve all customers."""
     low = math.inf
     for k in range(w.n_depots[q]):
         far = 0.0

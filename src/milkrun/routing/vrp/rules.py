@@ -133,7 +133,7 @@ def close_long(w, b, q, k, n):
 def candidates(w, b, q):
     """The depots whose next vehicle has a customer to serve, a bit each. Needs an unserved customer."""
     ready = with_vehicles(w, b, q)
-    if w.choices == 0:  # one depot, which serves everybody
+    if w.choices == 0:  # one depot, which serves all customers
         return ready
     n = w.n_nodes[q]
     needed = NO_BITS

@@ -7,8 +7,8 @@ Observations: `locs`, `n_nodes`, `n_depots`, `linehaul`, `capacity`, `vehicles`,
 Actions: the node to go to, Discrete(num_depots + num_loc). Nodes 0..K-1 are depots: one returns the vehicle to its own
     depot and takes the next vehicle at the node named.
 Mask: customers whose goods fit, that are reached in time and from which the vehicle is back within all limits; the
-    depots that have a vehicle left which can serve somebody.
-Ends: terminated on the return after the last customer, or when a limited fleet can serve nobody else.
+    depots that have a vehicle left which can serve a customer.
+Ends: terminated on the return after the last customer, or when a limited fleet can serve no other customer.
 Reward: minus the cost of the step, or with objective="max" minus the growth of the longest route; minus
     `unserved_cost` for each customer left.
 References: Berto et al. 2024 (RouteFinder: the 48 variants); Vidal et al. 2014 (attributes); Kool et al. 2019 (split).
@@ -186,7 +186,7 @@ class VRP(Routing):
         depots = config.depots
         nodes = depots + config.num_loc
         space = cls.space(config)
-        visits = 1 + config.num_loc + 2 * config.fleet if config.split else 2 * nodes
+        visits = 1 + config.num_loc + 2 * config.most_routes if config.split else 2 * nodes
         return {
             **space,
             "N": nodes,
@@ -208,7 +208,7 @@ class VRP(Routing):
     @classmethod
     def auto_max_steps(cls, config: VRPConfig) -> int:
         usual = 4 * (config.depots + config.num_loc)
-        return max(usual, 2 * (config.num_loc + 2 * config.fleet)) if config.split else usual
+        return max(usual, 2 * (config.num_loc + 2 * config.most_routes)) if config.split else usual
 
     def constants(self) -> dict[str, Any]:
         config = self.config
